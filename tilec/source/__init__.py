@@ -1,0 +1,1 @@
+"""Program text, source spans and diagnostics. Imports nothing else of tilec."""

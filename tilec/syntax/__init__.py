@@ -1,0 +1,1 @@
+"""The abstract syntax of Tile and the parser that builds it."""
