@@ -27,9 +27,13 @@ SYSTEM_PATTERN = "/usr/local/cuda*/bin/nvcc"
 
 @dataclass(frozen=True)
 class Nvcc:
-    """An nvcc that starts. `path` is the real program, also where a wrapper script was found."""
+    """An nvcc that starts: `path` is what to run, `program` the real program where that is a wrapper script.
+
+    A wrapper that the user named is run as such; one that was merely found is not.
+    """
 
     path: Path
+    program: Path
     version: tuple[int, int]
     release: str
     kind: NvccKind
@@ -81,8 +85,10 @@ def find_nvcc(
     for path, kind, why, demanded in _candidates(explicit, variables, system_pattern, python_path):
         identity = _identify(path, cache) if path.is_file() else "there is no such file"
         if isinstance(identity, _Identity):
+            program = Path(identity.real)
             return Nvcc(
-                Path(identity.real),
+                path if demanded else program,
+                program,
                 identity.version,
                 identity.release,
                 kind,
@@ -237,7 +243,7 @@ def _no_runtime(name: str, nvcc: Nvcc) -> TileError:
 
 def find_cuobjdump(nvcc: Nvcc, *, search: str | None = None) -> Path:
     """The cuobjdump beside nvcc, else on the search path. Raises TileError (E0804) if there is none."""
-    beside = nvcc.path.parent / "cuobjdump"
+    beside = nvcc.program.parent / "cuobjdump"
     if os.access(beside, os.X_OK):
         return beside
     if found := shutil.which("cuobjdump", path=search):

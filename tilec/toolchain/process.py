@@ -27,8 +27,7 @@ def run_tool(command: Sequence[str], *, cwd: Path | None = None, timeout: float 
             list(command),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=timeout,
             check=False,
         )
