@@ -56,14 +56,11 @@ $(VENV)/.dev: $(PY) setup.cfg pyproject.toml
 	$(PIP) install --quiet -e '.[dev$(NVCC_EXTRA)]'
 	@touch $@ $(VENV)/.user
 
-$(VENV)/.gpu: $(VENV)/.user
-	@$(PY) -m tilec.toolchain.pycuda_install
-	@touch $@
-
 # ---- what a user runs -------------------------------------------------------------------------------------------
 
-demo: $(VENV)/.gpu
+demo: $(VENV)/.user
 	@mkdir -p $(BUILD)
+	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) doctor
 	$(TILEC) compile samples/softmax.tile -o $(BUILD)/softmax.cu
 	$(TILEC) run samples/softmax.tile
@@ -80,7 +77,8 @@ check: $(VENV)/.user
 	@for file in $(SAMPLES); do echo $(TILEC) compile --check-only $$file; \
 	  $(TILEC) compile --check-only $$file; done
 
-bench: $(VENV)/.gpu
+bench: $(VENV)/.user
+	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) run samples/softmax.tile --bench
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
