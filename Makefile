@@ -38,7 +38,7 @@ help:
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'dist         the wheel and the source archive in dist/'
 	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" for every architecture'
-	@echo 'test-wheels  the nvcc of the pip wheels, in a virtual environment of its own'
+	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
 	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
 	@echo 'clean        remove what was built, .venv too'
 
@@ -83,11 +83,21 @@ bench: $(VENV)/.user
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
 
-test: $(VENV)/.dev
-	$(PY) -m pytest -q -n $(JOBS)
+# The toolkit of the Python packages, so that it is tested beside the system's (about 300 MB; WHEELS= does without).
+WHEELS ?= $(abspath $(BUILD)/wheels)
+NVCC_WHEELS = $(shell $(PYTHON) -c "import configparser as c; s = c.ConfigParser(); s.read('setup.cfg'); \
+  print(*(repr(l.replace(' ', '')) for l in s['options.extras_require']['nvcc'].split('\n') if l))")
 
-test-wheels: $(VENV)/.dev
-	TILEC_TEST_WHEELS=1 $(PY) -m pytest -q tests/toolchain/test_wheels.py
+$(BUILD)/wheels/.installed: setup.cfg | $(PY)
+	rm -rf $(@D)
+	$(PIP) install --quiet --target $(@D) $(NVCC_WHEELS)
+	@touch $@
+
+test: $(VENV)/.dev $(if $(WHEELS),$(BUILD)/wheels/.installed)
+	TILEC_TEST_WHEELS=$(WHEELS) $(PY) -m pytest -q -n $(JOBS)
+
+test-wheels: $(VENV)/.dev $(BUILD)/wheels/.installed
+	TILEC_TEST_WHEELS=$(abspath $(BUILD)/wheels) $(PY) -m pytest -q tests/toolchain/test_wheels.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
