@@ -27,11 +27,14 @@ def resource_root(kind: ResourceKind) -> Path:
 
 
 def resource_path(kind: ResourceKind, relative: str) -> Path:
-    """The path of one file, `relative` with forward slashes. Raises FileNotFoundError if it is not there."""
+    """The path of one file, `relative` with forward slashes; the file itself may be absent.
+
+    Raises FileNotFoundError if the collection is not there or `relative` leads out of it.
+    """
     root = resource_root(kind)
     path = root / relative
-    if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
-        raise FileNotFoundError(f"tilec has no file {kind}/{relative}")
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise FileNotFoundError(f"`{relative}` leads out of tilec's {kind} folder")
     return path
 
 
