@@ -1,0 +1,1 @@
+"""Dtypes, the symbolic index algebra, layouts and the two intermediate representations."""

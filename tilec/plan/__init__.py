@@ -1,0 +1,1 @@
+"""Which numbers a kernel is compiled with, decided before Tile IR exists."""
