@@ -1,0 +1,1 @@
+"""From Kernel IR to text."""
