@@ -182,16 +182,16 @@ __device__ __forceinline__ T floor_mod(T a, T b) {
 /// x·2^n modulo 2^bits; a count that is not in [0, bits) gives 0.
 template <class T, class Count>
 __device__ __forceinline__ T shift_left(T x, Count n) {
-  const bool inside = n >= Count(0) && n < static_cast<Count>(8 * sizeof(T));
+  const bool inside = static_cast<WrapWord<Count>>(n) < 8 * sizeof(T);
   return inside ? static_cast<T>(static_cast<WrapWord<T>>(x) << n) : T(0);
 }
 //@ end
 
-//@ primitive shift_right includes <type_traits>
+//@ primitive shift_right needs WrapWord includes <type_traits>
 /// floor(x / 2^n); a count that is not in [0, bits) gives 0, or -1 for a negative x.
 template <class T, class Count>
 __device__ __forceinline__ T shift_right(T x, Count n) {
-  const bool inside = n >= Count(0) && n < static_cast<Count>(8 * sizeof(T));
+  const bool inside = static_cast<WrapWord<Count>>(n) < 8 * sizeof(T);
   if constexpr (std::is_signed<T>::value) {
     return static_cast<T>(x >> (inside ? n : static_cast<Count>(8 * sizeof(T) - 1)));
   } else {

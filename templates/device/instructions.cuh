@@ -68,11 +68,28 @@
 [[maybe_unused]] __device__ __forceinline__ float divide_ieee(float x, float y) {
   return __fdiv_rn(x, y);
 }
+[[maybe_unused]] __device__ __forceinline__ double divide_ieee(double x, double y) {
+  return __ddiv_rn(x, y);
+}
+//@ end
+
+//@ primitive leading_zeros includes <cstdint>
+/// The number of zero bits above the highest one.
+[[maybe_unused]] __device__ __forceinline__ int leading_zeros(uint64_t x) {
+  return __clzll(static_cast<long long>(x));
+}
+//@ end
+
+//@ primitive nearest_int
+/// To the nearest integer, halves to the even one.
+[[maybe_unused]] __device__ __forceinline__ int nearest_int(float x) { return __float2int_rn(x); }
+[[maybe_unused]] __device__ __forceinline__ int nearest_int(double x) { return __double2int_rn(x); }
 //@ end
 
 //@ primitive sqrt_ieee
 /// Square root, correctly rounded whatever the compiler's flags.
 [[maybe_unused]] __device__ __forceinline__ float sqrt_ieee(float x) { return __fsqrt_rn(x); }
+[[maybe_unused]] __device__ __forceinline__ double sqrt_ieee(double x) { return __dsqrt_rn(x); }
 //@ end
 
 //@ primitive rsqrt_ieee
@@ -80,9 +97,9 @@
 [[maybe_unused]] __device__ __forceinline__ float rsqrt_ieee(float x) { return __frsqrt_rn(x); }
 //@ end
 
-//@ primitive multiply_exact_order
+//@ primitive multiply_rounded
 /// x*y, rounded: never contracted with an addition.
-[[maybe_unused]] __device__ __forceinline__ double multiply_exact_order(double x, double y) {
+[[maybe_unused]] __device__ __forceinline__ double multiply_rounded(double x, double y) {
   return __dmul_rn(x, y);
 }
 //@ end

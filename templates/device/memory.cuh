@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_vector(T* p, const Vector<T, N>& v) {
 }
 //@ end
 
-//@ primitive load_vector_partial needs load_vector kPerUnit
+//@ primitive load_vector_partial needs Vector load_vector kPerUnit
 /// The first `count` elements from p, zero for the others; a count outside [0, N] means its nearer
 /// end. Memory behind the last element that is asked for is not touched.
 template <int kAlign, int N, class T, class Count>
@@ -87,7 +87,7 @@ __device__ __forceinline__ Vector<T, N> load_vector_partial(const T* p, Count co
 }
 //@ end
 
-//@ primitive store_vector_partial needs store_vector kPerUnit
+//@ primitive store_vector_partial needs Vector store_vector kPerUnit
 /// The first `count` elements of v to p; a count outside [0, N] means its nearer end. Memory behind
 /// the last of them is not touched (an odd count of nibbles keeps the upper half of its last byte).
 template <int kAlign, class T, int N, class Count>

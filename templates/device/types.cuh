@@ -33,7 +33,7 @@ constexpr int kPerUnit = 1;
 //@ end
 
 //@ primitive i4_t needs kPerUnit includes <cstdint>
-/// Two signed 4-bit elements in a byte, the first in the low half. An element is an int8_t in [-8, 7].
+/// Two signed 4-bit elements in a byte, the first in the low half. An element is an int8_t.
 struct i4_t {
   uint8_t bits;
 };

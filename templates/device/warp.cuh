@@ -1,5 +1,6 @@
 //@ primitive shuffle_xor includes <cstdint> <cstring>
-/// x of the lane whose number differs by `lane_mask`. Any trivially copyable T; all lanes take part.
+/// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
+/// take part.
 template <class T>
 __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   constexpr int kWords = (sizeof(T) + 3) / 4;
