@@ -34,8 +34,7 @@ def _inline(value: Any, budget: int) -> str | None:
             text = _quoted(value.value)
         case ast.Node() | tuple():
             pieces: list[str] = []
-            is_node = isinstance(value, ast.Node)
-            items = _parts(value) if is_node else [("", v) for v in value]
+            items = _parts(value) if isinstance(value, ast.Node) else [("", v) for v in value]
             left = budget - 2
             for name, part in items:
                 piece = _inline(part, left)
@@ -47,7 +46,11 @@ def _inline(value: Any, budget: int) -> str | None:
                 if left < 0:
                     return None
             joined = ", ".join(pieces)
-            text = f"{type(value).__name__}({joined})" if is_node else f"[{joined}]"
+            text = (
+                f"{type(value).__name__}({joined})"
+                if isinstance(value, ast.Node)
+                else f"[{joined}]"
+            )
         case str():
             text = _quoted(value)
         case _:

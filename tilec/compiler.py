@@ -1,0 +1,1 @@
+"""The whole compiler as one call: `.tile` file to `.cu` text."""

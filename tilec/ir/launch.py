@@ -1,0 +1,140 @@
+"""The launch plan: what the host does to run a compiled kernel.
+
+One data structure, two readers: `emit` renders it to C (the `extern "C"` launcher), the runtime evaluates it in
+Python and launches through pycuda. A test asserts that they agree.
+
+C signature, in this order: tensors and outputs as declared, run-time dims in order of first appearance, declared
+stride names, scalars, `void* workspace`, `cudaStream_t stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tilec.ir.symbolic import Sym, Var
+from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """True iff the address of tensor `tensor` (a parameter or temp) is a multiple of `bytes`."""
+
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Always:
+    """True."""
+
+
+LaunchCondition: TypeAlias = "HostExpr | Aligned | Always | AllOf"
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """True iff every part is (no part: true)."""
+
+    parts: tuple[LaunchCondition, ...]
+
+
+@dataclass(frozen=True)
+class PointerArgument:
+    """Address of a tensor parameter, or of a temp inside the workspace."""
+
+    tensor: str
+
+
+@dataclass(frozen=True)
+class IntegerArgument:
+    """A number computed by the host; 32-bit `int`, or `long long` where `wide`."""
+
+    name: str
+    value: Sym
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A scalar parameter in its own dtype."""
+
+    name: str
+
+
+Argument: TypeAlias = "PointerArgument | IntegerArgument | ScalarArgument"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `grid` CTAs (one dimension; 0 or less: nothing is launched) of `block` threads with `shared_bytes`
+    of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs."""
+
+    kernel: str
+    condition: LaunchCondition
+    grid: Sym
+    block: int
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: int = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """Alternatives for one nest, the general one last."""
+
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A temp's place: `offset` and `bytes` from the workspace's base, multiples of 256."""
+
+    tensor: str
+    offset: Sym
+    bytes: Sym
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """The steps for one architecture, such as "sm_80"; the launcher takes the newest one that the device can run."""
+
+    arch: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Everything between a call and its launches. `strides` are the names bound by `strides (…)` clauses, in order.
+
+    Before launching: every dim in [0, 2^31); `contracts` hold; no output or inout overlaps another argument's bytes; every output of
+    a kernel without elements needs no address. A violated condition launches nothing."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    dims: tuple[Var, ...]
+    scalars: tuple[ScalarInput, ...]
+    targets: tuple[TargetPlan, ...]
+    strides: tuple[Var, ...] = ()
+    contracts: tuple[Contract, ...] = ()
+    workspace: tuple[Workspace, ...] = ()
+    workspace_bytes: Sym = field(default_factory=lambda: Sym.of(0))
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The tensors of the signature: all but the temps."""
+        return tuple(t for t in self.tensors if t.role != "temp")
+
+
+def product(factors: tuple[Sym, ...]) -> Sym:
+    """Product of Syms, 1 for none."""
+    total = Sym.of(1)
+    for factor in factors:
+        total = total * factor
+    return total
+
+
+__all__ = [
+    "Aligned", "AllOf", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument", "Launch",
+    "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "Workspace", "product",
+]  # fmt: skip
