@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tilec.analysis.context import Context
 from tilec.analysis.entities import (
@@ -32,7 +33,7 @@ from tilec.ir.tile_ir import (
 from tilec.source.text import Span
 from tilec.syntax import ast
 
-Term = Entity | ast.Slice | ast.NewAxis
+Term: TypeAlias = "Entity | ast.Slice | ast.NewAxis"
 """An index as evaluated."""
 
 
