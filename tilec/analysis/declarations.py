@@ -105,7 +105,12 @@ def _scalar(cx: Context, param: ast.ScalarParam) -> None:
     entity = POISON
     if dtype is not None:
         if dtype.bits < 8:
-            cx.error("E0205", f"a scalar parameter is not `{dtype}`", param.dtype.span, help="use `i32` or `u8`")
+            cx.error(
+                "E0205",
+                f"a scalar parameter is not `{dtype}`",
+                param.dtype.span,
+                help="use `i32` or `u8`",
+            )
         cx.scalars[param.name] = ScalarInput(param.name, dtype, default)
         if dtype in (I32, I64):
             entity = Integer(Sym.of(Var(param.name, "scalar")), dtype)
@@ -187,7 +192,9 @@ def _dim(cx: Context, expr: ast.Expr) -> Sym | None:
                     f"the dimension `{name.id}` is never bound",
                     name.span,
                     note="a dimension is bound where it stands alone: `a: f32[N]`",
-                    help=f"did you mean `{near}`?" if near else f"add `{name.id}` to the bracket parameters or use it alone in a tensor",
+                    help=f"did you mean `{near}`?"
+                    if near
+                    else f"add `{name.id}` to the bracket parameters or use it alone in a tensor",
                 )
                 return None
         sym = cx.sym_of(cx.evaluate(cx, expr), "a dimension")

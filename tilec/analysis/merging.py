@@ -67,7 +67,9 @@ def run_if(cx: Context, condition: Value | None, statement: ast.If, execute: Exe
             frame[name] = binding
     for name, binding in then_own.items():
         if name in else_own:
-            merged = _merge(cx, name, binding.entity, else_own[name].entity, then_ops, else_ops, merges)
+            merged = _merge(
+                cx, name, binding.entity, else_own[name].entity, then_ops, else_ops, merges
+            )
             cx.scope.declare(name, merged, "local", binding.span)
     if condition is None:
         return
