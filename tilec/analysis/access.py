@@ -82,6 +82,11 @@ def index_tensor(
     return Resolved(Access(tensor.name, tuple(resolved), False, tensor.view), tuple(axes))
 
 
+def _is_outside(index: int | None, size: int | None) -> bool:
+    """Whether a constant index is known to be out of range."""
+    return index is not None and (index < 0 or (size is not None and index >= size))
+
+
 def _is_even(cx: Context, tensor: TensorRef, span: SpanTile) -> bool:
     """Whether a span starts at an even place of a packed dimension; False after a message."""
     if cx.facts.divides(span.start, 2):
@@ -134,14 +139,13 @@ def _outer_term(
             if index is None:
                 _is_index(cx, term)
                 return None
-            if index.constant is not None and size.constant is not None:
-                if not 0 <= index.constant < size.constant:
-                    cx.error(
-                        "E0319",
-                        f"the index {index.constant} is outside a dimension of {size.constant}",
-                        help="an index never wraps around; count from 0",
-                    )
-                    return None
+            if _is_outside(index.constant, size.constant):
+                cx.error(
+                    "E0319",
+                    f"the index {index} is outside a dimension of {size}",
+                    help="an index never wraps around; count from 0",
+                )
+                return None
             return AtScalar(index), None
 
 

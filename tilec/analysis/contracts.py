@@ -246,9 +246,10 @@ def learn(cx: Context, part: ast.Expr, condition: HostExpr, facts: list[HostExpr
         if isinstance(right, Sym)
         else None
     )
-    if isinstance(left, HostScalar) and number is not None:
-        if (op == ">" and number >= 0) or (op in (">=", "==") and number > 0):
-            facts.append(left)
+    if not isinstance(left, HostScalar) or number is None:
+        return
+    if (op == ">" and number >= 0) or (op in (">=", "==") and number > 0):
+        facts.append(left)
 
 
 def _is_remainder(sym: Sym) -> bool:

@@ -32,8 +32,11 @@ def declare_kernel(cx: Context, kernel: ast.Kernel) -> tuple[Var, ...]:
             cx.scope.declare(bracket.name, _bracket(cx, bracket), "parameter", bracket.span)
     tensors = [p for p in kernel.params if isinstance(p, ast.TensorParam)]
     temps = [c for c in kernel.clauses if isinstance(c, ast.Temp)]
-    for param in (*kernel.params, *kernel.outputs, *temps):
-        _fresh(cx, declared, param.name, param.span)
+    doubled = [
+        param.name
+        for param in (*kernel.params, *kernel.outputs, *temps)
+        if not _fresh(cx, declared, param.name, param.span)
+    ]
     for param in kernel.params:
         if isinstance(param, ast.ScalarParam):
             _scalar(cx, param)
@@ -44,6 +47,8 @@ def declare_kernel(cx: Context, kernel: ast.Kernel) -> tuple[Var, ...]:
         _tensor(cx, output, "output")
     for temp in temps:
         _tensor(cx, temp, "temp")
+    for name in doubled:
+        cx.scope.declare(name, POISON, "parameter", declared[name])
     return dims
 
 

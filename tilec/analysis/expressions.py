@@ -205,6 +205,8 @@ def _conditional(cx: Context, expr: ast.Conditional) -> Entity:
 
 def _call(cx: Context, expr: ast.Call) -> Entity:
     function = evaluate(cx, expr.function)
+    if isinstance(function, BuiltinRef) and function.name.startswith("atomic_"):
+        return call_builtin(cx, function.name, [], {})
     arguments = [evaluate(cx, a) for a in expr.arguments]
     keywords: dict[str, Entity] = {}
     for keyword in expr.keywords:

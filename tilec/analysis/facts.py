@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import lcm
 
-from tilec.ir.symbolic import Apply, Interval, Monomial, Sym, Var
+from tilec.ir.symbolic import Apply, Interval, Sym, Var
 from tilec.ir.tile_ir import Block, For, HostExpr, If, Program
 
 LARGEST_DIM = 2**31 - 1
@@ -190,10 +190,10 @@ class Facts:
                     proof = self._prove_apply(sym, atom, coefficient, depth)
                     if proof is not None:
                         return proof
-        for monomial, coefficient in sym.terms:
+        for monomial, _ in sym.terms:
             for atom in monomial:
                 if isinstance(atom, Var) and atom in self.trips:
-                    end = self._trip_end(sym, monomial, atom)
+                    end = self._trip_end(sym, atom)
                     if end is not None and self._prove(end, depth - 1):
                         return True
         if depth == _DEPTH:
@@ -221,7 +221,7 @@ class Facts:
             return True if self._prove(rest + atom.args[0] * factor - slack, depth - 1) else None
         return None
 
-    def _trip_end(self, sym: Sym, monomial: Monomial, trip: Var) -> Sym | None:
+    def _trip_end(self, sym: Sym, trip: Var) -> Sym | None:
         """The polynomial with a trip number at the end of its range that makes it least, if it is linear in it."""
         if any(m.count(trip) > 1 for m, _ in sym.terms):
             return None
