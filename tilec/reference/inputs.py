@@ -7,9 +7,8 @@ values that make sense there; which it is follows from what the program does wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def _addressing(
     use: Use,
     shape: tuple[int, ...],
     tensor: ir.Tensor,
-    number: Any,
+    number: Callable[[Sym], int],
     generator: np.random.Generator,
 ) -> Array:
     """Values that index or bound the extents of `use`."""
