@@ -1,0 +1,122 @@
+# Two commands for a new machine with Python, make and g++:
+#   make demo     installs into .venv, compiles a sample, builds it with nvcc, runs and verifies it
+#   make test     the test suite
+# `make help` lists the rest.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+BUILD   ?= build
+JOBS    ?= 2
+SHELL   := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+BIN   := $(VENV)/bin
+PY    := $(BIN)/python
+TILEC := $(BIN)/tilec
+PIP   := $(PY) -m pip --disable-pip-version-check
+
+SAMPLES   := $(sort $(wildcard samples/*.tile))
+GENERATED := $(SAMPLES:samples/%.tile=$(BUILD)/%.cu)
+COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark' -o -name '*.jinja' \
+               -o -name '*.cuh' -o -name '*.h' 2>/dev/null | sort)
+
+# No nvcc of the system: the pip wheels bring one.
+NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null || \
+                compgen -G '/usr/local/cuda*/bin/nvcc' >/dev/null || echo ,nvcc)
+
+.PHONY: help demo test test-wheels samples check bench lint format golden dist nvcc-matrix fuzz clean
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'demo         install, compile a sample, build it with nvcc, run and verify it'
+	@echo 'test         the test suite on $(JOBS) processes (JOBS=N)'
+	@echo 'samples      every samples/*.tile to $(BUILD)/*.cu, incremental; also with -j'
+	@echo 'check        parse and check every sample'
+	@echo 'bench        time the samples on the GPU'
+	@echo 'lint         ruff and mypy;  format: ruff rewrites'
+	@echo 'golden       rewrite the golden files and show the difference'
+	@echo 'dist         the wheel and the source archive in dist/'
+	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" for every architecture'
+	@echo 'test-wheels  the nvcc of the pip wheels, in a virtual environment of its own'
+	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
+	@echo 'clean        remove what was built, .venv too'
+
+# ---- the virtual environment ------------------------------------------------------------------------------------
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tilec needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.user: $(PY) setup.cfg pyproject.toml
+	$(PIP) install --quiet -e '.[$(NVCC_EXTRA:,%=%)]'
+	@touch $@
+
+$(VENV)/.dev: $(PY) setup.cfg pyproject.toml
+	$(PIP) install --quiet -e '.[dev$(NVCC_EXTRA)]'
+	@touch $@ $(VENV)/.user
+
+$(VENV)/.gpu: $(VENV)/.user
+	@$(PY) -m tilec.toolchain.pycuda_install
+	@touch $@
+
+# ---- what a user runs -------------------------------------------------------------------------------------------
+
+demo: $(VENV)/.gpu
+	@mkdir -p $(BUILD)
+	$(TILEC) doctor
+	$(TILEC) compile samples/softmax.tile -o $(BUILD)/softmax.cu
+	$(TILEC) run samples/softmax.tile
+
+samples: $(GENERATED)
+
+$(BUILD)/%.cu: samples/%.tile $(COMPILER) | $(VENV)/.user
+	@mkdir -p $(BUILD)
+	$(TILEC) compile $< -o $@ -MD -MF $(BUILD)/$*.d -MP
+
+-include $(wildcard $(BUILD)/*.d)
+
+check: $(VENV)/.user
+	@for file in $(SAMPLES); do echo $(TILEC) compile --check-only $$file; \
+	  $(TILEC) compile --check-only $$file; done
+
+bench: $(VENV)/.gpu
+	$(TILEC) run samples/softmax.tile --bench
+
+# ---- what a developer runs --------------------------------------------------------------------------------------
+
+test: $(VENV)/.dev
+	$(PY) -m pytest -q -n $(JOBS)
+
+test-wheels: $(VENV)/.dev
+	TILEC_TEST_WHEELS=1 $(PY) -m pytest -q tests/toolchain/test_wheels.py
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+golden: $(VENV)/.dev
+	$(PY) -m pytest -q tests/golden --update
+	git --no-pager diff --stat -- tests/golden
+
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(PY) -m build --outdir dist .
+
+NVCC ?= nvcc
+nvcc-matrix: $(VENV)/.user
+	@mkdir -p $(BUILD)
+	$(PY) -m tilec.toolchain.matrix $(addprefix --nvcc ,$(NVCC)) --json $(BUILD)/nvcc-matrix.json
+
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.dev
+	TILEC_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -q tests/fuzz
+
+clean:
+	rm -rf $(BUILD) dist $(VENV) *.egg-info tilec.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find tilec tests -name __pycache__ -type d -prune -exec rm -rf {} +
