@@ -138,9 +138,7 @@ class TupleExpr(Node):
     elements: tuple[Expr, ...]
 
 
-Expr: TypeAlias = (
-    "Number | Boolean | String | Name | Unary | Binary | Compare | Conditional | Call | Attribute | Index | TupleExpr"
-)
+Expr: TypeAlias = "Number | Boolean | String | Name | Unary | Binary | Compare | Conditional | Call | Attribute | Index | TupleExpr"
 
 # ----------------------------------------------------------------------------------------- statements
 
