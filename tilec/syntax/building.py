@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tilec.source.diagnostics import TileError, fail
 from tilec.source.text import Span
 from tilec.syntax import ast
 from tilec.syntax.lexing import Lexeme
 
-_T = TypeVar("_T")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 _LITERAL_LIMIT = 100
 
@@ -302,7 +301,7 @@ class Builder:
 
     # -------------------------------------------------------------------------------- expressions
 
-    def tuple(self, parts: list[Any]) -> ast.TupleExpr:
+    def tuple_of(self, parts: list[Any]) -> ast.TupleExpr:
         """`a, b`."""
         return ast.TupleExpr(tuple(parts), span=_over(parts))
 

@@ -76,13 +76,29 @@ def alphabet(terminals: Iterable[Terminal], ignored: Iterable[str]) -> Alphabet:
     return Alphabet(re.compile(f"(?:{blank})*(?:{shown})?"), words)
 
 
-RESERVED = frozenset("if elif else for return and or not true false None".split())
+RESERVED = frozenset(
+    ["if", "elif", "else", "for", "return", "and", "or", "not", "true", "false", "None"]
+)
 """Words that are never names."""
 
 _OPENING = frozenset(
-    "kernel fn const import require tune schedule temp check example flops bytes assert".split()
+    [
+        "kernel",
+        "fn",
+        "const",
+        "import",
+        "require",
+        "tune",
+        "schedule",
+        "temp",
+        "check",
+        "example",
+        "flops",
+        "bytes",
+        "assert",
+    ]
 )
-_INFIX = frozenset("in by where key within strides".split())
+_INFIX = frozenset(["in", "by", "where", "key", "within", "strides"])
 _OPERAND_END = frozenset(
     {"NAME", "INTEGER", "FLOAT", "STRING", "TRUE", "FALSE", "NONE", "RPAR", "RSQB"}
 )
@@ -94,7 +110,8 @@ _OPERATORS = frozenset(
     }
 )
 _CLOSES = {"RPAR": "LPAR", "RSQB": "LSQB"}
-_NESTED = "Name a part of it on a line of its own".lower()
+_NAME_PARTS = "name a part of it on a line of its own"
+_MOVE = "move part of it into a `fn`"
 
 CHARACTER_HELP = {
     ";": "a statement ends with its line; write one on each",
@@ -112,8 +129,7 @@ CHARACTER_HELP = {
 class Reader:
     """Iterates over the lexemes of `source[start:end]`, layout included, `$END` excluded.
 
-    After an error `brackets` holds the brackets then open, `first` and `second` the lexemes that began the
-    logical line. Comments read are appended to `comments`. Raises TileError.
+    After an error `brackets` holds the brackets then open and `first` the lexeme that began the logical line. Comments read are appended to `comments`. Raises TileError.
     """
 
     def __init__(
@@ -338,7 +354,7 @@ class Reader:
                 "E0110",
                 f"{what} nested more than {NESTING_LIMIT} deep",
                 lexeme.span,
-                help="move part of it into a `fn`" if what == "block" else _NESTED,
+                help=_MOVE if what == "block" else _NAME_PARTS,
             )
 
 

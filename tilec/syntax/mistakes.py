@@ -38,14 +38,14 @@ def explain(
 ) -> TileError:
     """The error where `found` stands after `previous` and only `accepted` terminals could."""
     could = frozenset(accepted)
-    special = _foreign(found, previous, reader) or _misplaced(found, could, reader)
+    special = _foreign(found, previous, could, reader) or _misplaced(found, could, reader)
     if special is not None:
         return special
     if reader.brackets and _starts_line(found) and found.type not in ("RPAR", "RSQB"):
         bracket = reader.brackets[-1]
         if found is not bracket:
             return unclosed(bracket, found)
-    if found.type == "COMPARE" and "SIGN" in could and previous is not None and "NAME" not in could:
+    if found.type == "COMPARE" and "AND" in could and "COMPARE" not in could:
         return fail(
             "E0105",
             "comparisons cannot be chained",
@@ -62,7 +62,7 @@ def explain(
     if could == {"_INDENT"}:
         return fail(
             "E0103",
-            f"an indented block is missing before {_described(found)}",
+            "an indented block is missing here",
             found.span,
             help="indent the lines of the block",
         )
@@ -74,8 +74,15 @@ def explain(
     return fail("E0101", message, span, help=_help(found, previous, could, reader))
 
 
-def _foreign(found: Lexeme, previous: Lexeme | None, reader: Reader) -> TileError | None:
+def _foreign(
+    found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader: Reader
+) -> TileError | None:
     """A construct of another language, recognised by its first word."""
+    outside = found.text in FOREIGN and reader.first is found
+    if outside and "KERNEL" in could and found.type == "NAME":
+        return fail(
+            "E0111", f"`{found.text}` is not part of Tile", found.span, help=FOREIGN[found.text]
+        )
     for word in (reader.first, previous):
         if word is not None and word.type == "NAME" and word.text in FOREIGN and word is not found:
             return fail(
@@ -183,6 +190,12 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
         return 'write `import "file.tile"` or `import std.NAME`; other languages cannot be imported'
     if found.type == "_NEWLINE" and "COLON" in could:
         return "add `:` at the end of the line"
+    if first == "TUNE" and found.type == "EQUAL":
+        return "write `tune BM in (64, 128)`"
+    if found.type == "COLON" and first == "NAME" and not reader.brackets:
+        return "variables are not declared; write `x = …`"
+    if found.type in ("ELSE", "ELIF") and "FOR" in could:
+        return f"`{found.text}` belongs under an `if`, indented like it"
     if found.type == "EQUAL":
         return "compare with `==`" if first in _COMPARING else "`=` stands once in a statement"
     if found.type == "NONE":
@@ -193,11 +206,17 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
         return "a slice has a start and an end only: `x[0:64]`"
     if found.text in RESERVED and "NAME" in could:
         return f"`{found.text}` is a word of the language; choose another name"
-    if before == "SIGN" and found.type in ("_NEWLINE", "RPAR"):
+    if previous is not None and before == "SIGN" and _doubled(previous):
         return "`++` and `--` do not exist; write `x += 1`"
-    if found.type == "_NEWLINE" and "NAME" in could:
+    if found.type == "_NEWLINE" and "INTEGER" in could:
         return "a line goes on after its end only inside `(` or `[`"
     return ""
+
+
+def _doubled(sign: Lexeme) -> bool:
+    """Whether `sign` is the second of `++` or `--`."""
+    start = sign.span.start
+    return sign.span.source.text[max(0, start - 1) : start] == sign.text
 
 
 _COMPARING = frozenset({"IF", "ELIF", "REQUIRE", "ASSERT", "CHECK"})

@@ -70,8 +70,8 @@ def _declarations(
 
     parser, letters = _machine()
     reader = Reader(letters, source, start, end, comments)
-    session = parser.parse_interactive()
-    state: Any = session.parser_state
+    session: Any = parser.parse_interactive()
+    state = session.parser_state
     previous: Lexeme | None = None
     lexeme = Lexeme("$END", "", Span(source, end, end))
     try:

@@ -50,13 +50,22 @@ def build(grammar: str) -> bytes:
     parser = Lark(grammar, parser="lalr", lexer="basic", start="module")
     buffer = BytesIO()
     parser.save(buffer)
-    return _FORMAT + fingerprint(grammar).encode() + b"\n" + buffer.getvalue()
+    body = buffer.getvalue()
+    return b"\n".join((_head(grammar), _digest(body), body))
+
+
+def _head(grammar: str) -> bytes:
+    return _FORMAT + fingerprint(grammar).encode()
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode()
 
 
 def load_parser(transformer: object) -> Lark:
     """A parser with `transformer` as its callbacks, from the package, the cache, or built anew."""
     grammar = resource_text("grammar", GRAMMAR)
-    expected = _FORMAT + fingerprint(grammar).encode() + b"\n"
+    expected = _head(grammar)
     cached = cache_directory() / "grammar" / f"{fingerprint(grammar)[:16]}.tables"
     for path in (resource_path("grammar", TABLES), cached):
         parser = _unpack(_read(path), expected, transformer)
@@ -78,17 +87,16 @@ def _read(path: Path) -> bytes:
 
 def _unpack(content: bytes, expected: bytes, transformer: object) -> Lark | None:
     """The parser in `content`, or None where it is of another version or damaged."""
-    if not content.startswith(expected):
+    head, _, rest = content.partition(b"\n")
+    digest, _, body = rest.partition(b"\n")
+    if head != expected or digest != _digest(body):
         return None
     import lark
 
     # Lark.load takes no transformer; what it calls, and Lark's stand-alone parsers too, does
     load: Any = lark.Lark._load_from_dict
-    try:
-        data = pickle.loads(content[len(expected) :])
-        parser: Lark = load(data["data"], data["memo"], transformer=transformer)
-    except Exception:
-        return None
+    data = pickle.loads(body)
+    parser: Lark = load(data["data"], data["memo"], transformer=transformer)
     return parser
 
 

@@ -1,0 +1,1 @@
+"""The library of Tile that ships with tilec, itself written in Tile."""
