@@ -38,7 +38,7 @@ help:
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'dist         the wheel and the source archive in dist/'
 	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" for every architecture'
-	@echo 'test-wheels  the nvcc of the pip wheels, in a virtual environment of its own'
+	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
 	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
 	@echo 'clean        remove what was built, .venv too'
 
@@ -56,14 +56,11 @@ $(VENV)/.dev: $(PY) setup.cfg pyproject.toml
 	$(PIP) install --quiet -e '.[dev$(NVCC_EXTRA)]'
 	@touch $@ $(VENV)/.user
 
-$(VENV)/.gpu: $(VENV)/.user
-	@$(PY) -m tilec.toolchain.pycuda_install
-	@touch $@
-
 # ---- what a user runs -------------------------------------------------------------------------------------------
 
-demo: $(VENV)/.gpu
+demo: $(VENV)/.user
 	@mkdir -p $(BUILD)
+	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) doctor
 	$(TILEC) compile samples/softmax.tile -o $(BUILD)/softmax.cu
 	$(TILEC) run samples/softmax.tile
@@ -80,16 +77,27 @@ check: $(VENV)/.user
 	@for file in $(SAMPLES); do echo $(TILEC) compile --check-only $$file; \
 	  $(TILEC) compile --check-only $$file; done
 
-bench: $(VENV)/.gpu
+bench: $(VENV)/.user
+	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) run samples/softmax.tile --bench
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
 
-test: $(VENV)/.dev
-	$(PY) -m pytest -q -n $(JOBS)
+# The toolkit of the Python packages, so that it is tested beside the system's (about 300 MB; WHEELS= does without).
+WHEELS ?= $(abspath $(BUILD)/wheels)
+NVCC_WHEELS = $(shell $(PYTHON) -c "import configparser as c; s = c.ConfigParser(); s.read('setup.cfg'); \
+  print(*(repr(l.replace(' ', '')) for l in s['options.extras_require']['nvcc'].split('\n') if l))")
 
-test-wheels: $(VENV)/.dev
-	TILEC_TEST_WHEELS=1 $(PY) -m pytest -q tests/toolchain/test_wheels.py
+$(BUILD)/wheels/.installed: setup.cfg | $(PY)
+	rm -rf $(@D)
+	$(PIP) install --quiet --target $(@D) $(NVCC_WHEELS)
+	@touch $@
+
+test: $(VENV)/.dev $(if $(WHEELS),$(BUILD)/wheels/.installed)
+	TILEC_TEST_WHEELS=$(WHEELS) $(PY) -m pytest -q -n $(JOBS)
+
+test-wheels: $(VENV)/.dev $(BUILD)/wheels/.installed
+	TILEC_TEST_WHEELS=$(abspath $(BUILD)/wheels) $(PY) -m pytest -q tests/toolchain/test_wheels.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
