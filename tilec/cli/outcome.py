@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -74,7 +75,7 @@ def usage_error(error: click.ClickException) -> TileError:
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether the command line asks for JSON messages (it may be too wrong to be parsed)."""
-    pairs = zip(arguments, arguments[1:], strict=False)
+    pairs = pairwise(arguments)
     return (
         "--json-diagnostics" in arguments
         or "--diagnostics=json" in arguments

@@ -152,15 +152,10 @@ def emitted_text(compiled: CompiledFile, file: str, emit: str) -> str:
 
 
 def _ast(file: str) -> str:
-    from tilec.jobs.ast_text import ast_text
-    from tilec.source.diagnostics import Sink
-    from tilec.source.text import Source
-    from tilec.syntax.parser import parse
+    from tilec.syntax.loading import load
+    from tilec.syntax.printer import dump
 
-    sink = Sink()
-    module = parse(Source(file, Path(file).read_text(encoding="utf-8"), file), sink)
-    sink.raise_if_errors()
-    return ast_text(module)
+    return dump(load(file).main)
 
 
 def _manifest(compiled: CompiledFile) -> str:
