@@ -78,7 +78,9 @@ def bind_sizes(
     values = {n: _scalar(s, settings, offered) for n, s in scalars.items()}
     _dense_strides(plan, numbers, values)
     sizes = CallSizes(
-        {v.name: numbers[v.name] for v in plan.dims}, values, {v.name: numbers[v.name] for v in plan.strides}
+        {v.name: numbers[v.name] for v in plan.dims},
+        values,
+        {v.name: numbers[v.name] for v in plan.strides},
     )
     check_shapes(plan, sizes, shapes or {})
     return sizes
@@ -91,9 +93,15 @@ def _unknown(plan: LaunchPlan, name: str, statics: Mapping[str, object]) -> Tile
             f"`{name}` is a compile-time parameter of `{plan.name}`",
             help=f"set it with `-D {name}=…`",
         )
-    known = [v.name for v in plan.dims] + [v.name for v in plan.strides] + [s.name for s in plan.scalars]
+    known = (
+        [v.name for v in plan.dims]
+        + [v.name for v in plan.strides]
+        + [s.name for s in plan.scalars]
+    )
     listed = ", ".join(f"`{n}`" for n in known) or "none"
-    return fail("E0712", f"kernel `{plan.name}` has no size or scalar `{name}`", help=f"it has {listed}")
+    return fail(
+        "E0712", f"kernel `{plan.name}` has no size or scalar `{name}`", help=f"it has {listed}"
+    )
 
 
 def _size(name: str, value: Setting) -> int:
@@ -105,7 +113,9 @@ def _size(name: str, value: Setting) -> int:
         raise fail("E0712", f"`{name}` is a size, and `{value}` is no integer") from None
     if not 0 <= number < SIZE_LIMIT:
         raise fail(
-            "E0712", f"the size `{name}` is {number}", help="a size is at least 0 and less than 2147483648"
+            "E0712",
+            f"the size `{name}` is {number}",
+            help="a size is at least 0 and less than 2147483648",
         )
     return number
 
@@ -139,7 +149,10 @@ def scalar_value(scalar: ScalarInput, value: Setting) -> HostValue:
         number = int(value, 0) if isinstance(value, str) else int(value)
     except (ValueError, OverflowError):
         raise wrong from None
-    if number != (number if isinstance(value, str) else value) or not dtype.minimum <= number <= dtype.maximum:
+    if (
+        number != (number if isinstance(value, str) else value)
+        or not dtype.minimum <= number <= dtype.maximum
+    ):
         raise wrong
     return number
 
@@ -159,13 +172,19 @@ def round_float(value: float, dtype: DType) -> float:
     step = math.ldexp(1.0, exponent - dtype.mantissa)
     rounded = round(value / step) * step
     # e4m3 uses the top exponent for numbers too, its top mantissa alone is NaN
-    top = (2 - 2 * dtype.epsilon) * 2.0**8 if dtype.name == "f8e4m3" else (2 - dtype.epsilon) * 2.0**bias
+    top = (
+        (2 - 2 * dtype.epsilon) * 2.0**8
+        if dtype.name == "f8e4m3"
+        else (2 - dtype.epsilon) * 2.0**bias
+    )
     if abs(rounded) > top:
         return math.copysign(top if dtype.bits == 8 else math.inf, value)
     return rounded
 
 
-def _from_shapes(plan: LaunchPlan, shapes: Mapping[str, Sequence[int]], numbers: dict[str, int]) -> None:
+def _from_shapes(
+    plan: LaunchPlan, shapes: Mapping[str, Sequence[int]], numbers: dict[str, int]
+) -> None:
     """Add the dims that follow from arrays: a bare name, or `coefficient·name + constant`."""
     for tensor in plan.parameters:
         shape = shapes.get(tensor.name)
@@ -195,7 +214,9 @@ def _solve(dim: Sym, extent: int) -> tuple[Var, int] | None:
     return atom, (extent - constant) // coefficient
 
 
-def _dense_strides(plan: LaunchPlan, numbers: dict[str, int], scalars: Mapping[str, HostValue]) -> None:
+def _dense_strides(
+    plan: LaunchPlan, numbers: dict[str, int], scalars: Mapping[str, HostValue]
+) -> None:
     """Stride names without a value get the one that makes their tensor dense."""
     for tensor in plan.parameters:
         if tensor.strides is None:
@@ -248,11 +269,15 @@ def tensor_bytes(tensor: Tensor, env: Environment) -> int:
     return ((last + 1) * tensor.dtype.bits + 7) // 8
 
 
-def check_call(plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int] | None = None) -> None:
+def check_call(
+    plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int] | None = None
+) -> None:
     """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0715 overlaps."""
     for name, value in {**sizes.dims, **sizes.strides}.items():
         if name in sizes.dims and not 0 <= value < SIZE_LIMIT:
-            raise fail("E0712", f"the size `{name}` is {value}", help="a size is from 0 to 2147483647")
+            raise fail(
+                "E0712", f"the size `{name}` is {value}", help="a size is from 0 to 2147483647"
+            )
     broken = first_broken(plan.contracts, sizes.environment)
     if broken:
         raise fail(
@@ -289,7 +314,9 @@ def first_overlap(
 ) -> tuple[str, str] | None:
     """The first written parameter and another one that share a byte; a parameter without bytes shares none."""
     env = sizes.environment
-    ranges = [(t, addresses[t.name], addresses[t.name] + tensor_bytes(t, env)) for t in plan.parameters]
+    ranges = [
+        (t, addresses[t.name], addresses[t.name] + tensor_bytes(t, env)) for t in plan.parameters
+    ]
     for index, (one, start, end) in enumerate(ranges):
         for other, low, high in ranges[index + 1 :]:
             written = one.role != "input" or other.role != "input"

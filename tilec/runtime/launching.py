@@ -111,14 +111,19 @@ def concrete_launches(
     scalars = {s.name: s.dtype for s in plan.scalars}
     launches: list[ConcreteLaunch] = []
     for step in target.steps:
-        chosen: Launch | None = next((a for a in step.launches if holds(a.condition, env, places)), None)
+        chosen: Launch | None = next(
+            (a for a in step.launches if holds(a.condition, env, places)), None
+        )
         if chosen is None:
             continue
         grid = evaluate_sym(chosen.grid, env)
         if grid <= 0:
             continue
         if grid > GRID_LIMIT:
-            raise fail("E0712", f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {GRID_LIMIT}")
+            raise fail(
+                "E0712",
+                f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {GRID_LIMIT}",
+            )
         arguments = tuple(_pack(a, env, places, scalars) for a in chosen.arguments)
         launches.append(
             ConcreteLaunch(
@@ -139,7 +144,9 @@ def _pack(
             return PackedArgument("P", addresses[argument.tensor])
         case IntegerArgument():
             value = evaluate_sym(argument.value, env)
-            return PackedArgument("q" if argument.wide else "i", wrapped(value, 64 if argument.wide else 32))
+            return PackedArgument(
+                "q" if argument.wide else "i", wrapped(value, 64 if argument.wide else 32)
+            )
         case ScalarArgument():
             return pack_scalar(scalars[argument.name], env[argument.name])
     assert_never(argument)
@@ -158,7 +165,7 @@ def pack_scalar(dtype: DType, value: HostValue) -> PackedArgument:
     """A scalar in its own dtype; floats of 16 and 8 bits by their bits."""
     match dtype.kind:
         case "bool":
-            return PackedArgument("?", bool(value))
+            return PackedArgument("B", int(bool(value)))
         case "int":
             return PackedArgument(_INTEGER_CODES[dtype.bits], int(value))
         case "uint":

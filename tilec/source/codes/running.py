@@ -1,4 +1,4 @@
-"""Codes E081 and E09: what running kernels needs, and results that did not verify."""
+"""Codes E081 and E092: what running kernels needs, and results that did not verify."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ CODES: dict[str, CodeEntry] = {
         "A call of the CUDA driver failed that has nothing to do with the kernel's result. The note holds the driver's "
         "own words.",
     ),
-    "E0901": CodeEntry(
+    "E0921": CodeEntry(
         "result differs",
         "At least one element differs from the reference by more than the bound that follows from the numerics "
         "table of the language (or than `--rtol` and `--atol`, where given). The message shows the worst element.",
     ),
-    "E0902": CodeEntry(
+    "E0922": CodeEntry(
         "wrote outside its arguments",
         "Every argument lies between two bands of known bytes; the kernel changed a byte of a band. "
         "The message names the argument and how far outside the first such byte is.",
     ),
-    "E0903": CodeEntry(
+    "E0923": CodeEntry(
         "the kernel faulted",
         "The driver stopped the kernel, for an address that is not mapped or for running too long. `compute-sanitizer "
         "tilec run …` shows the line of the generated code.",
     ),
-    "E0904": CodeEntry(
+    "E0924": CodeEntry(
         "input changed",
         "An argument that the kernel only reads has other bytes after the launch.",
     ),
-    "E0905": CodeEntry(
+    "E0925": CodeEntry(
         "nothing to verify against",
         "The kernel has no `check` clause and no reference was named, and the interpreter cannot run it at these sizes.",
     ),
