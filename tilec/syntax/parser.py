@@ -70,8 +70,8 @@ def _declarations(
 
     parser, letters = _machine()
     reader = Reader(letters, source, start, end, comments)
-    session: Any = parser.parse_interactive()
-    state = session.parser_state
+    interactive: Any = parser.parse_interactive()
+    state = interactive.parser_state
     previous: Lexeme | None = None
     lexeme = Lexeme("$END", "", Span(source, end, end))
     try:
@@ -81,5 +81,5 @@ def _declarations(
         lexeme = Lexeme("$END", "", Span(source, end, end))
         items: tuple[Item, ...] = state.feed_token(lexeme, True)
     except UnexpectedToken:
-        raise explain(lexeme, previous, session.accepts(), reader) from None
+        raise explain(lexeme, previous, interactive.accepts(), reader) from None
     return items

@@ -1,0 +1,497 @@
+"""Kernel IR: what one CTA does.
+
+Per-thread scalar expressions, loops over the registers of a layout, copies, reductions, barriers. Every op is one
+frozen dataclass and one template macro. Names are final C names. An op declares which shared buffers it reads and
+writes (`reads`, `writes`), through which proxy and with which completion token, so that `synchronize` and the
+verifier need no op-specific code. Asynchronous copies, products, barriers and roles are in `kernel_ir_async.py`.
+
+A `TileLoop` walks the registers of some axes; on each vector it loads, computes element by element, stores:
+
+    tile_loop c steps 4 threads 128 vector 8
+      x_tile = load_vector x_row + c  guard c < C
+      elements guard c < C
+        row = convert f32 x_tile
+        accumulate max row_max row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+from tilec.ir.dtypes import DType
+from tilec.ir.launch import Argument
+from tilec.ir.layouts import AxisLayout
+from tilec.ir.symbolic import Sym
+from tilec.source.text import NOWHERE, Span
+
+# ------------------------------------------------------------------------------------------ expressions
+
+
+@dataclass(frozen=True)
+class Local:
+    """A C variable of dtype `rep`."""
+
+    name: str
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Literal_:
+    """A constant."""
+
+    value: bool | int | float
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Index:
+    """Integer arithmetic of sizes, starts and coordinates; `names` of its variables are in the kernel's table. 64-bit where `wide`."""
+
+    sym: Sym
+    rep: DType
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """The current coordinate along an axis of the loop: of the element, or of the vector's first one outside of `elements`."""
+
+    axis: str
+    rep: DType
+    element: bool = True
+
+
+@dataclass(frozen=True)
+class Element:
+    """The current element of a fragment or of a loaded vector."""
+
+    fragment: Fragment
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`pointer[offset]` where every guard holds, else 0."""
+
+    pointer: str
+    offset: Expr
+    rep: DType
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class SharedElement:
+    """`shared.buffer[offset]`."""
+
+    buffer: str
+    offset: Expr
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of Tile IR on scalars of one dtype; `math` picks the accuracy of functions, "half" the forms whose error a
+    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "index" (an Indexed pair),
+    "value_of", "index_of"."""
+
+    op: str
+    args: tuple[Expr, ...]
+    rep: DType
+    math: Literal["fast", "strict", "half"] = "fast"
+
+
+@dataclass(frozen=True)
+class LaneReduce:
+    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result."""
+
+    op: str
+    arg: Expr
+    rep: DType
+    axis: str
+    stride: int
+
+
+@dataclass(frozen=True)
+class WarpCombine:
+    """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order."""
+
+    op: str
+    buffer: str
+    offset: Expr
+    stride: Expr
+    count: Expr
+    rep: DType
+
+
+Expr: TypeAlias = (
+    "Local | Literal_ | Index | Coordinate | Element | Memory | SharedElement | Apply | LaneReduce | WarpCombine"
+)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A `constexpr int` of the kernel's configuration, by name."""
+
+    name: str
+    rep: DType
+
+
+# ------------------------------------------------------------------------------------- storage and axes
+
+
+@dataclass(frozen=True)
+class LoopAxis:
+    """An axis that a loop walks. C names: `step` of the step index, `coordinate` of the coordinate of the vector's first element,
+    `lane` of the thread's digit; constants k{Steps,Threads,Width}`suffix`."""
+
+    name: str
+    layout: AxisLayout
+    extent: Sym
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the constants' names."""
+        return self.name[:1].upper() + self.name[1:]
+
+    @property
+    def step(self) -> str:
+        """C name of the step index."""
+        return f"{self.name}_step"
+
+    @property
+    def coordinate(self) -> str:
+        """C name of the coordinate."""
+        return f"{self.name}_at"
+
+    @property
+    def lane(self) -> str:
+        """C name of the thread's digit."""
+        return f"{self.name}_lane"
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Registers: an array over the steps of `axes` in order, of vectors along the axis that has a width. `rep` is the dtype in
+    storage. No axes: a scalar variable. `local`: lives in one trip of a loop only (one vector)."""
+
+    name: str
+    rep: DType
+    axes: tuple[LoopAxis, ...] = ()
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class SharedBuffer:
+    """`count` elements of shared memory; `purpose` is the hazard's name in the manifest."""
+
+    name: str
+    rep: DType
+    count: int
+    purpose: str
+    indexed: bool = False
+    count_text: str = ""
+    """the count in terms of the configuration's constants"""
+
+
+# ----------------------------------------------------------------------------------------------- ops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """Anything in a body. `proxy` is how it touches memory, `token` what completes it."""
+
+    span: Span = field(default=NOWHERE, repr=False, compare=False)
+    proxy: ClassVar[Literal["none", "generic", "async"]] = "generic"
+    token: ClassVar[Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]] = "none"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Shared buffers read."""
+        return ()
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Shared buffers written."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Let(Op):
+    """`const T name = value;`"""
+
+    name: str
+    rep: DType
+    value: Expr
+    mutable: bool = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
+
+@dataclass(frozen=True)
+class Pointer(Op):
+    """`const T* name = base + offset;`, offset in elements (64-bit), bytes for 4-bit types halved by the template."""
+
+    name: str
+    tensor: str
+    dtype: DType
+    offset: Expr
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Declare(Op):
+    """A fragment, every element `initial` (None: not initialised)."""
+
+    fragment: Fragment
+    initial: Expr | None
+
+
+@dataclass(frozen=True)
+class Assign(Op):
+    """`name = value;` of a mutable scalar, or of the current element of a fragment."""
+
+    target: Fragment
+    value: Expr
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
+
+@dataclass(frozen=True)
+class Accumulate(Op):
+    """`target = target op value` on the current element. `op` is sum, max, min, prod, any, all, argmax, argmin."""
+
+    target: Fragment
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class LoadVector(Op):
+    """The vector at `pointer + offset` into the current vector of `target`; zeros where a guard fails. `count`: elements that exist
+    from here on (a tail), None where all do. `alignment` in bytes is guaranteed."""
+
+    target: Fragment
+    pointer: str
+    offset: Expr
+    alignment: int
+    guards: tuple[Expr, ...] = ()
+    count: Expr | None = None
+
+
+@dataclass(frozen=True)
+class StoreVector(Op):
+    """The current vector of `source` to `pointer + offset`; as LoadVector."""
+
+    source: Fragment
+    pointer: str
+    offset: Expr
+    alignment: int
+    guards: tuple[Expr, ...] = ()
+    count: Expr | None = None
+
+
+@dataclass(frozen=True)
+class StoreElement(Op):
+    """`if (guards) pointer[offset] = value;`"""
+
+    pointer: str
+    offset: Expr
+    value: Expr
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class AtomicElement(Op):
+    """`if (guards) atomic_op(&pointer[offset], value);`"""
+
+    op: str
+    pointer: str
+    offset: Expr
+    value: Expr
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class StoreShared(Op):
+    """`if (guards) shared.buffer[offset] = value;`"""
+
+    buffer: str
+    offset: Expr
+    value: Expr
+    guards: tuple[Expr, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+
+@dataclass(frozen=True)
+class Elements(Op):
+    """The ops once for each element of the current vector where every guard holds."""
+
+    guards: tuple[Expr, ...]
+    body: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class TileLoop(Op):
+    """The ops once for each vector of the axes that the thread holds, or walks. `guards` hold for whole vectors."""
+
+    axes: tuple[LoopAxis, ...]
+    guards: tuple[Expr, ...]
+    body: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class Loop(Op):
+    """`for (int name = 0; name < trips; ++name)`, the same number of trips in every thread of the CTA."""
+
+    name: str
+    trips: Expr
+    body: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class IfUniform(Op):
+    """A branch that every thread of the CTA takes alike."""
+
+    condition: Expr
+    then: tuple[Op, ...]
+    otherwise: tuple[Op, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.then + self.otherwise, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.then + self.otherwise, "writes")
+
+
+@dataclass(frozen=True)
+class CopyFragment(Op):
+    """`target = source`, all registers."""
+
+    target: Fragment
+    source: Fragment
+
+
+@dataclass(frozen=True)
+class CtaSync(Op):
+    """`__syncthreads()` for the named hazard."""
+
+    hazard: str
+
+
+@dataclass(frozen=True)
+class PrintOp(Op):
+    """`printf` by one thread of the instance."""
+
+    parts: tuple[str | Expr, ...]
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class AssertOp(Op):
+    """In debug builds: report and trap unless the condition holds."""
+
+    condition: Expr
+    message: str
+
+
+# --------------------------------------------------------------------------------------------- kernels
+
+
+@dataclass(frozen=True)
+class GridDigit:
+    """A grid loop as the kernel decodes it: `name` is the C name of its trip number, `trips` how many there are. The last varies
+    fastest. With `batch` threads groups of a CTA take neighbouring instances."""
+
+    name: str
+    trips: Sym
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled variant of one nest. `constants` are the configuration's `constexpr int`s in order; `names` maps the variables
+    of Syms to C names; `batch` instances share a CTA, `live` names the variable that is false in a group without one."""
+
+    name: str
+    body_name: str
+    threads: int
+    blocks_per_sm: int
+    batch: int
+    constants: tuple[tuple[str, int], ...]
+    arguments: tuple[Argument, ...]
+    tensors: tuple[tuple[str, DType, bool], ...]
+    """(name, dtype, writable) of the pointer arguments"""
+    grid: tuple[GridDigit, ...]
+    instances: Sym
+    axes: tuple[LoopAxis, ...]
+    shared: tuple[SharedBuffer, ...]
+    body: tuple[Op, ...]
+    names: tuple[tuple[str, str], ...] = ()
+    live: bool = False
+    span: Span = field(default=NOWHERE, repr=False, compare=False)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of static shared memory."""
+        return sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
+
+
+def shared_reads(expr: Expr | Constant) -> tuple[str, ...]:
+    """Shared buffers that evaluating `expr` reads."""
+    match expr:
+        case SharedElement():
+            return (expr.buffer,)
+        case WarpCombine():
+            return (expr.buffer,)
+        case Apply():
+            return tuple(b for a in expr.args for b in shared_reads(a))
+        case LaneReduce():
+            return shared_reads(expr.arg)
+        case Memory():
+            return shared_reads(expr.offset)
+        case _:
+            return ()
+
+
+def _collect(body: tuple[Op, ...], what: Literal["reads", "writes"]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for op in body:
+        found.update(dict.fromkeys(getattr(op, what)))
+    return tuple(found)

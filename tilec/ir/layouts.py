@@ -1,0 +1,106 @@
+"""Layouts: which thread holds which coordinates of a tile, in which registers.
+
+One algebra for all of them. The coordinate along one axis is a sum of digits, each the value of a register
+index, of the thread's number, or of a run-time loop, times a stride:
+
+    coordinate = sum(digit * stride)
+
+A row of 16-byte vectors over 128 threads is register·1024 + thread·8 + register·1; the rows of a tensor-core
+accumulator are register·8 + (thread / 4 % 8)·1 + (warp)·16. A tile's layout is one AxisLayout for each axis; the
+slice of a layout (a row or a column vector of it) is a subset of them, replicated over the other threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Digit:
+    """`radix` values with step `stride` along the axis. A thread digit is (thread / divisor) % radix; a loop digit runs until
+    the extent is covered (radix 0)."""
+
+    source: Literal["register", "thread", "loop"]
+    radix: int
+    stride: int
+    divisor: int = 1
+
+
+@dataclass(frozen=True)
+class AxisLayout:
+    """Digits of one axis, largest stride first. Together they cover [0, capacity) once (a loop digit: any extent)."""
+
+    digits: tuple[Digit, ...]
+
+    def _of(self, source: str) -> tuple[Digit, ...]:
+        return tuple(d for d in self.digits if d.source == source)
+
+    @property
+    def vector(self) -> int:
+        """Neighbouring coordinates in neighbouring registers: the radix of the register digit of stride 1."""
+        last = self.digits[-1] if self.digits else None
+        return last.radix if last and last.source == "register" and last.stride == 1 else 1
+
+    @property
+    def steps(self) -> int:
+        """Register digits other than the vector: how many vectors a thread holds along the axis."""
+        return prod(d.radix for d in self._of("register")) // self.vector
+
+    @property
+    def threads(self) -> int:
+        """Threads that hold different coordinates."""
+        return prod(d.radix for d in self._of("thread"))
+
+    @property
+    def thread_digit(self) -> Digit | None:
+        """The thread digit of a blocked layout, or None where every thread holds all coordinates."""
+        found = self._of("thread")
+        return found[0] if found else None
+
+    @property
+    def streams(self) -> bool:
+        """A loop digit: the axis is walked, not held."""
+        return bool(self._of("loop"))
+
+    @property
+    def capacity(self) -> int:
+        """Coordinates covered, or 0 where a loop digit covers any number."""
+        return 0 if self.streams else prod(d.radix for d in self.digits)
+
+    def coordinate(self, thread: int, registers: int, trip: int = 0) -> int:
+        """The coordinate that `thread` holds in its register number `registers` (mixed radix, first digit most significant)."""
+        total = 0
+        for digit in reversed(self.digits):
+            match digit.source:
+                case "register":
+                    registers, value = divmod(registers, digit.radix)
+                case "thread":
+                    value = thread // digit.divisor % digit.radix
+                case "loop":
+                    value = trip
+            total += value * digit.stride
+        return total
+
+
+def blocked(steps: int, threads: int, divisor: int, vector: int) -> AxisLayout:
+    """`steps` vectors of `vector` coordinates a thread, neighbouring vectors in neighbouring threads."""
+    return AxisLayout(
+        (
+            Digit("register", steps, threads * vector),
+            Digit("thread", threads, vector, divisor),
+            Digit("register", vector, 1),
+        )
+    )
+
+
+def streamed(threads: int, divisor: int, vector: int) -> AxisLayout:
+    """As `blocked`, but walked in as many steps as the extent asks for."""
+    return AxisLayout(
+        (
+            Digit("loop", 0, threads * vector),
+            Digit("thread", threads, vector, divisor),
+            Digit("register", vector, 1),
+        )
+    )

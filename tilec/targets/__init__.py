@@ -1,0 +1,1 @@
+"""One table per architecture. Data, not code."""

@@ -1,0 +1,105 @@
+"""What each architecture offers: limits, features, product instructions.
+
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Product shapes: PTX ISA,
+"Warp-level matrix instructions" and "Asynchronous warpgroup-level matrix instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType, U8
+
+
+@dataclass(frozen=True)
+class Product:
+    """A tensor-core instruction: m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
+    shared memory ("k": [N, K] rows, "n": [K, N] rows) where the instruction reads it from there."""
+
+    form: Literal["mma", "wgmma"]
+    a: DType
+    b: DType
+    acc: DType
+    m: int
+    n: int
+    k: int
+    tf32: bool = False
+    b_major: tuple[Literal["k", "n"], ...] = ("k",)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One `--arch`. Sizes in bytes, registers in 32-bit words."""
+
+    arch: str
+    compute: int
+    registers_per_sm: int = 65536
+    registers_per_thread: int = 255
+    threads_per_block: int = 1024
+    threads_per_sm: int = 2048
+    blocks_per_sm: int = 32
+    shared_per_block: int = 49152
+    shared_per_block_optin: int = 101376
+    shared_per_sm: int = 102400
+    features: frozenset[str] = frozenset()
+    products: tuple[Product, ...] = ()
+
+    @property
+    def macro(self) -> int:
+        """Value of `__CUDA_ARCH__`."""
+        return self.compute * 10
+
+
+_SM75 = (Product("mma", F16, F16, F32, 16, 8, 8),)
+_SM80 = (
+    Product("mma", F16, F16, F32, 16, 8, 16),
+    Product("mma", BF16, BF16, F32, 16, 8, 16),
+    Product("mma", F32, F32, F32, 16, 8, 8, tf32=True),
+    Product("mma", F64, F64, F64, 8, 8, 4),
+    Product("mma", I8, I8, I32, 16, 8, 32),
+    Product("mma", U8, U8, I32, 16, 8, 32),
+)
+_SM89 = _SM80 + tuple(
+    Product("mma", a, b, F32, 16, 8, 32) for a in (F8E4M3, F8E5M2) for b in (F8E4M3, F8E5M2)
+)
+_SM90A = _SM89 + tuple(
+    Product("wgmma", a, b, acc, 64, 256, k, tf32, majors)
+    for a, b, acc, k, tf32, majors in (
+        (F16, F16, F32, 16, False, ("k", "n")),
+        (BF16, BF16, F32, 16, False, ("k", "n")),
+        (F32, F32, F32, 8, True, ("k",)),
+        (I8, I8, I32, 32, False, ("k",)),
+        (U8, U8, I32, 32, False, ("k",)),
+        (F8E4M3, F8E4M3, F32, 32, False, ("k",)),
+        (F8E4M3, F8E5M2, F32, 32, False, ("k",)),
+        (F8E5M2, F8E4M3, F32, 32, False, ("k",)),
+        (F8E5M2, F8E5M2, F32, 32, False, ("k",)),
+    )
+)
+
+_BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
+_HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
+
+TARGETS: dict[str, Target] = {
+    t.arch: t
+    for t in (
+        Target("sm_75", 75, threads_per_sm=1024, blocks_per_sm=16, shared_per_block_optin=65536,
+               shared_per_sm=65536, products=_SM75),
+        Target("sm_80", 80, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
+        Target("sm_86", 86, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80),
+        Target("sm_87", 87, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
+               shared_per_sm=167936, features=_BASE, products=_SM80),
+        Target("sm_89", 89, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
+        Target("sm_90", 90, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_90a", 90, shared_per_block_optin=232448, shared_per_sm=233472,
+               features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
+        Target("sm_100", 100, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_103", 103, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_120", 120, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
+    )
+}  # fmt: skip
+"""Every architecture that `--arch` takes, oldest first."""
+
+DEFAULT_ARCH = "sm_80"
+"""What `compile` targets where no `--arch` is given, on any machine."""
