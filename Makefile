@@ -37,7 +37,7 @@ help:
 	@echo 'lint         ruff and mypy;  format: ruff rewrites'
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'dist         the wheel and the source archive in dist/'
-	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" for every architecture'
+	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" (default: the one found)'
 	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
 	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
 	@echo 'clean        remove what was built, .venv too'
@@ -116,7 +116,7 @@ dist: $(VENV)/.dev
 	rm -rf dist
 	$(PY) -m build --outdir dist .
 
-NVCC ?= nvcc
+NVCC ?=
 nvcc-matrix: $(VENV)/.user
 	@mkdir -p $(BUILD)
 	$(PY) -m tilec.toolchain.matrix $(addprefix --nvcc ,$(NVCC)) --json $(BUILD)/nvcc-matrix.json

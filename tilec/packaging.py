@@ -33,20 +33,15 @@ class BuildPy(build_py):
         """Copy everything, then build the parse tables (not for an editable install, which uses the cache)."""
         super().run()
         if not getattr(self, "editable_mode", False):
-            build_tables(Path.cwd(), Path(self.build_lib) / "tilec" / "grammar")
+            build_tables(Path(self.build_lib))
 
 
-def build_tables(root: Path, folder: Path) -> None:
-    """Write the parse tables of `root`/grammar into `folder` by `python -m tilec.syntax.tables FOLDER`.
+def build_tables(copied: Path) -> None:
+    """Write the parse tables beside the grammar of the packages in `copied`, by `python -m tilec.syntax.tables` there.
 
     Raises subprocess.CalledProcessError if the grammar has a conflict.
     """
-    if not folder.is_dir():
-        return
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run(
-        [sys.executable, "-m", "tilec.syntax.tables", str(folder.resolve())],
-        check=True,
-        env=environment,
-        cwd=root,
-    )
+    folder = str(copied.resolve())
+    environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "tilec.syntax.tables"]
+    subprocess.run(command, check=True, env=environment, cwd=folder)

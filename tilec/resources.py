@@ -2,10 +2,12 @@
 
 In an installed wheel the grammar and the templates are `tilec/grammar` and `tilec/templates`; in a checkout (also an
 editable install) they lie beside the package, as `grammar/` and `templates/`. The library is always `tilec/std`.
+What tilec builds and keeps goes to the cache folder.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -27,14 +29,26 @@ def resource_root(kind: ResourceKind) -> Path:
 
 
 def resource_path(kind: ResourceKind, relative: str) -> Path:
-    """The path of one file, `relative` with forward slashes. Raises FileNotFoundError if it is not there."""
+    """The path of one file, `relative` with forward slashes; the file itself may be absent.
+
+    Raises FileNotFoundError if the collection is not there or `relative` leads out of it.
+    """
     root = resource_root(kind)
     path = root / relative
-    if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
-        raise FileNotFoundError(f"tilec has no file {kind}/{relative}")
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise FileNotFoundError(f"`{relative}` leads out of tilec's {kind} folder")
     return path
 
 
 def resource_text(kind: ResourceKind, relative: str) -> str:
     """The text of one file, UTF-8. Raises FileNotFoundError if it is not there."""
     return resource_path(kind, relative).read_text(encoding="utf-8")
+
+
+def cache_directory() -> Path:
+    """`TILEC_CACHE_DIR`, else the user's cache folder for tilec; it may not exist, or not be writable."""
+    if named := os.environ.get("TILEC_CACHE_DIR"):
+        return Path(named)
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("tilec", appauthor=False))

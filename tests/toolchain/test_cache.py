@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilec.toolchain.cache import Cache, cache_directory, cache_key, default_cache
+from tilec.resources import cache_directory
+from tilec.toolchain.cache import Cache, cache_key, default_cache
 
 KEY = cache_key("a key")
 
@@ -107,7 +108,10 @@ def test_two_lists_of_parts_share_no_key(a: list[str], b: list[str]) -> None:
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     assert default_cache() == Cache(tmp_path)
-    monkeypatch.setenv("TILEC_CACHE_DIR", "off")
-    assert default_cache() == Cache(None)
+    monkeypatch.setenv("TILEC_CACHE_DIR", "/dev/null")
+    default_cache().put(KEY, b"blob", {})
+    assert default_cache().get(KEY) is None
+    Cache(None).put(KEY, b"blob", {})
+    assert Cache(None).get(KEY) is None
     monkeypatch.delenv("TILEC_CACHE_DIR")
     assert cache_directory().name == "tilec"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilec.resources import resource_text
-from tilec.runtime.device import Buffer, GpuSession
+from tilec.runtime.device import Buffer, Gpu
 from tilec.runtime.launching import ConcreteLaunch, PackedArgument
 from tilec.runtime.report import Timing
 from tilec.source.exhaustive import assert_never
@@ -39,7 +39,7 @@ _COPY_RUNS = 20
 class CacheFlush:
     """Fills the L2 cache with other data. Made by `prepare_flush`."""
 
-    session: GpuSession
+    gpu: Gpu
     buffer: Buffer
     sink: Buffer
     reader: list[tuple[Any, ConcreteLaunch]]
@@ -48,68 +48,68 @@ class CacheFlush:
         """Enqueue a pass over a buffer larger than the cache that reads it, or writes it (which leaves dirty lines)."""
         match how:
             case "read":
-                self.session.launch(self.reader)
+                self.gpu.launch(self.reader)
             case "write":
-                self.session.fill(self.buffer.address, 0, self.buffer.size)
+                self.gpu.fill(self.buffer.address, 0, self.buffer.size)
             case _:
                 assert_never(how)
 
     def free(self) -> None:
         """Give the memory back."""
-        self.session.free(self.buffer)
-        self.session.free(self.sink)
+        self.gpu.free(self.buffer)
+        self.gpu.free(self.sink)
 
 
-def prepare_flush(session: GpuSession, toolchain: Toolchain, cache: Cache | None) -> CacheFlush:
+def prepare_flush(gpu: Gpu, toolchain: Toolchain, cache: Cache | None) -> CacheFlush:
     """The flush for this device. Raises TileError as building and allocating do."""
     cubin = compile_cubin(
         resource_text("templates", "bench/read_buffer.cuh"),
-        session.arch,
+        gpu.arch,
         toolchain=toolchain,
         cache=cache,
     ).blob
-    module = session.load(cubin)
-    peak = session.peak_bytes
-    size = max(_FLUSH_LEAST, 4 * session.l2_bytes)
-    buffer, sink = session.allocate("the flush buffer", size), session.allocate("its sink", 16)
-    session.fill(buffer.address, 0, size)
+    module = gpu.load(cubin)
+    peak = gpu.peak_bytes
+    size = max(_FLUSH_LEAST, 4 * gpu.l2_bytes)
+    buffer, sink = gpu.allocate("the flush buffer", size), gpu.allocate("its sink", 16)
+    gpu.fill(buffer.address, 0, size)
     arguments = (
         PackedArgument("P", buffer.address),
         PackedArgument("q", size // 16),
         PackedArgument("P", sink.address),
     )
-    reader = session.prepare(module, [ConcreteLaunch("read_buffer", 1024, 256, 0, 1, arguments)])
-    session.peak_bytes = peak  # the kernel's own memory is what is reported
-    return CacheFlush(session, buffer, sink, reader)
+    reader = gpu.prepare(module, [ConcreteLaunch("read_buffer", 1024, 256, 0, 1, arguments)])
+    gpu.peak_bytes = peak  # the kernel's own memory is what is reported
+    return CacheFlush(gpu, buffer, sink, reader)
 
 
 def measure(
-    session: GpuSession, flush: CacheFlush, how: Flush, launch: Callable[[], None]
+    gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None]
 ) -> list[float]:
     """Times of single calls of `launch` in µs, each with a cold cache, after WARM_UP others."""
     for _ in range(WARM_UP):
         flush(how)
         launch()
-    session.finish("while warming up")
-    first = _times(session, flush, how, launch, 3)
+    gpu.finish("while warming up")
+    first = _times(gpu, flush, how, launch, 3)
     runs = int(
         min(RUNS_MOST, max(RUNS_LEAST, BUDGET_MS * 1e3 / max(1e-3, statistics.median(first))))
     )
-    return _times(session, flush, how, launch, runs)
+    return _times(gpu, flush, how, launch, runs)
 
 
 def _times(
-    session: GpuSession, flush: CacheFlush, how: Flush, launch: Callable[[], None], runs: int
+    gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None], runs: int
 ) -> list[float]:
     pairs = []
     for _ in range(runs):
-        start, end = session.event(), session.event()
+        start, end = gpu.event(), gpu.event()
         flush(how)
         start.record()
         launch()
         end.record()
         pairs.append((start, end))
-    session.finish("while it was timed")
+    gpu.finish("while it was timed")
     return [float(start.time_till(end)) * 1e3 for start, end in pairs]
 
 
@@ -152,31 +152,31 @@ def both_where_different(read: Timing, write: Timing) -> tuple[Timing, ...]:
     return (read, write) if apart else (read,)
 
 
-def copy_bandwidth(session: GpuSession, cache: Cache) -> float:
+def copy_bandwidth(gpu: Gpu, cache: Cache) -> float:
     """GB/s that a copy on this device moves (read and written bytes), measured once and kept in the cache."""
-    version = session.driver.get_driver_version()
-    key = cache_key("copy ceiling 1", session.name, str(version))
+    version = gpu.driver.get_driver_version()
+    key = cache_key("copy ceiling 1", gpu.name, str(version))
     if kept := cache.get(key):
         return float(json.loads(kept.blob))
-    peak = session.peak_bytes
+    peak = gpu.peak_bytes
     source, target = (
-        session.allocate("the copy", _COPY_BYTES),
-        session.allocate("the copy", _COPY_BYTES),
+        gpu.allocate("the copy", _COPY_BYTES),
+        gpu.allocate("the copy", _COPY_BYTES),
     )
     try:
         times = []
         for run in range(_COPY_RUNS + 3):
-            start, end = session.event(), session.event()
+            start, end = gpu.event(), gpu.event()
             start.record()
-            session.copy(target.address, source.address, _COPY_BYTES)
+            gpu.copy(target.address, source.address, _COPY_BYTES)
             end.record()
-            session.finish("while copying")
+            gpu.finish("while copying")
             if run >= 3:
                 times.append(float(start.time_till(end)))
         bandwidth = 2 * _COPY_BYTES / statistics.median(times) / 1e6
     finally:
-        session.free(source)
-        session.free(target)
-        session.peak_bytes = peak
-    cache.put(key, json.dumps(bandwidth).encode(), {"kind": "ceiling", "device": session.name})
+        gpu.free(source)
+        gpu.free(target)
+        gpu.peak_bytes = peak
+    cache.put(key, json.dumps(bandwidth).encode(), {"kind": "ceiling", "device": gpu.name})
     return bandwidth

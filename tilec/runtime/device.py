@@ -1,6 +1,6 @@
 """One GPU through pycuda: context, memory with guard bands, modules, launches, events.
 
-pycuda is imported when a session begins, and the primary context is used, so that other libraries of the process
+pycuda is imported when the GPU is opened, and the primary context is used, so that other libraries of the process
 (PyTorch, CuPy) share it.
 """
 
@@ -44,7 +44,7 @@ class Buffer:
 
 
 @dataclass
-class GpuSession:
+class Gpu:
     """A device with its primary context current. Made by `open_gpu`."""
 
     driver: Any
@@ -52,7 +52,7 @@ class GpuSession:
     device: Any
     modules: list[Any] = field(default_factory=list)
     peak_bytes: int = 0
-    """greatest number of bytes allocated by the session at a time, guard bands left out"""
+    """greatest number of bytes allocated at a time, guard bands left out"""
     held_bytes: int = 0
 
     @property
@@ -207,7 +207,7 @@ class GpuSession:
 
 
 @contextmanager
-def open_gpu(index: int = 0) -> Iterator[GpuSession]:
+def open_gpu(index: int = 0) -> Iterator[Gpu]:
     """The device's primary context, current inside the block.
 
     Raises TileError: E0811 pycuda is missing, E0812 no driver or no device.
@@ -222,11 +222,11 @@ def open_gpu(index: int = 0) -> Iterator[GpuSession]:
         context.push()
     except driver.Error as error:
         raise no_gpu(driver_words(error)) from error
-    session = GpuSession(driver, device)
+    gpu = Gpu(driver, device)
     try:
-        yield session
+        yield gpu
     finally:
-        session.modules.clear()
+        gpu.modules.clear()
         driver.Context.pop()
 
 

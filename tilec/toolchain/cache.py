@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilec.resources import cache_directory
+
 FORMAT = "tilec-cache-1"
 """The form of an entry; another one counts as absent."""
 
@@ -37,16 +39,6 @@ def cache_key(*parts: str | bytes) -> str:
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.hexdigest()
-
-
-def cache_directory() -> Path:
-    """`TILEC_CACHE_DIR`, else the user's cache folder for `tilec`."""
-    named = os.environ.get("TILEC_CACHE_DIR")
-    if named:
-        return Path(named)
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("tilec"))
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,5 @@ def _meta_hash(meta: Mapping[str, Any]) -> str:
 
 
 def default_cache() -> Cache:
-    """The user's cache; off where `TILEC_CACHE_DIR` is `off`."""
-    if os.environ.get("TILEC_CACHE_DIR") == "off":
-        return Cache(None)
+    """The user's cache, in `tilec.resources.cache_directory`."""
     return Cache(cache_directory())

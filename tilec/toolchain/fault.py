@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tilec
+from tilec.resources import cache_directory
 from tilec.source.diagnostics import TileError, fail
-from tilec.toolchain.cache import cache_directory, cache_key
+from tilec.toolchain.cache import cache_key
 
 
 def save_bundle(files: Mapping[str, str | bytes]) -> Path | None:

@@ -7,7 +7,15 @@ W is a warning, W06 a performance warning.
 
 from __future__ import annotations
 
-from tilec.source.codes import analysis, command, compiling, environment, running, syntax
+from tilec.source.codes import (
+    analysis,
+    command,
+    compiling,
+    environment,
+    running,
+    syntax,
+    verification,
+)
 from tilec.source.codes.entry import CodeEntry
 
 CODES: dict[str, CodeEntry] = {
@@ -17,6 +25,7 @@ CODES: dict[str, CodeEntry] = {
     **command.CODES,
     **environment.CODES,
     **running.CODES,
+    **verification.CODES,
 }
 """Every code that tilec can print, with its title and explanation."""
 

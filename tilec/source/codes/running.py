@@ -25,11 +25,6 @@ CODES: dict[str, CodeEntry] = {
         "A call of the CUDA driver failed that has nothing to do with the kernel's result. The note holds the driver's "
         "own words.",
     ),
-    "E0921": CodeEntry(
-        "result differs",
-        "At least one element differs from the reference by more than the bound that follows from the numerics "
-        "table of the language (or than `--rtol` and `--atol`, where given). The message shows the worst element.",
-    ),
     "E0922": CodeEntry(
         "wrote outside its arguments",
         "Every argument lies between two bands of known bytes; the kernel changed a byte of a band. "

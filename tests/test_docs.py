@@ -1,0 +1,67 @@
+"""The documents: programs in them parse, links work, make targets that they name exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec.source.codes import CODES
+from tilec.source.diagnostics import Sink
+from tilec.source.text import Source
+from tilec.syntax.parser import parse
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_programs_parse() -> None:
+    count = 0
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```\w*\n(.*?)^```", document.read_text(), re.M | re.S):
+            if re.match(r"(kernel|fn|const|import)\b", block):
+                sink = Sink()
+                parse(Source(name(document), block), sink)
+                assert sink.diagnostics == []
+                count += 1
+    assert count >= 1
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_work(document: Path) -> None:
+    text = document.read_text()
+    headings = {
+        re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-")
+        for h in re.findall(r"^#+ (.*)$", text, re.M)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in headings
+        elif not target.startswith("https:"):
+            assert (document.parent / target.partition("#")[0]).exists(), target
+
+
+def test_make_targets_that_documents_name() -> None:
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    named = {
+        t for d in DOCUMENTS for t in re.findall(r"(?:`|^)make ([a-z-]+)", d.read_text(), re.M)
+    }
+    assert named
+    assert named <= set(phony.split())
+
+
+def test_the_readme_says_where_the_templates_are() -> None:
+    assert "## Where are the GEMM and attention templates?" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("code", sorted(c for c in CODES if c.startswith(("E08", "E70"))))
+def test_every_code_of_the_toolchain_is_explained_and_tested(code: str) -> None:
+    entry = CODES[code]
+    assert len(entry.explanation) > len(entry.title)
+    tests = "".join(p.read_text() for p in (ROOT / "tests/toolchain").glob("test_*.py"))
+    assert f'"{code}"' in tests

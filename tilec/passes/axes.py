@@ -1,0 +1,407 @@
+"""Axis classes: which axes of which tiles run together.
+
+Two axes belong to one class if an element-wise op, a carried name, a reduction, a load or a store pairs them:
+all of a class are laid out alike, so that no value ever changes its layout. A row and the weights it is scaled
+with share one class; rows and columns of a block are two. Layout-free values (spans used as tiles, constants) are
+cloned per use first, so that `i[:, None] >= i[None, :]` keeps two classes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.symbolic import Sym
+from tilec.passes.uses import Definitions, all_ops, operands
+from tilec.source.diagnostics import fail
+
+Key = tuple[int, int]
+
+
+@dataclass
+class AxisClass:
+    """`extent` and `capacity` as in Tile IR (capacity None: unbounded); `contiguous` weighs the accesses that run along it with
+    stride 1, in bytes of tile; `together` are classes that meet in one value; `reduced`: some reduction consumes it."""
+
+    number: int
+    name: str
+    extent: Sym
+    capacity: int | None
+    static: bool
+    contiguous: int = 0
+    vector_bytes: int = 0
+    together: set[int] = field(default_factory=set)
+    reduced: bool = False
+    carried: bool = False
+
+
+@dataclass
+class Axes:
+    """The classes of a nest. A unit axis (extent 1) has none."""
+
+    classes: list[AxisClass] = field(default_factory=list)
+    of_key: dict[Key, int] = field(default_factory=dict)
+
+    def of(self, value: t.Value, axis: int) -> AxisClass | None:
+        """Class of an axis of a value, None for a unit axis."""
+        number = self.of_key.get((value.id, axis))
+        return None if number is None else self.classes[number]
+
+    def of_value(self, value: t.Value) -> tuple[AxisClass | None, ...]:
+        """Classes of all axes of a value."""
+        return tuple(self.of(value, k) for k in range(value.type.rank))
+
+    def of_access(self, op: t.Store | t.Atomic | t.Load) -> tuple[AxisClass | None, ...]:
+        """Classes of the axes of an access."""
+        if isinstance(op, t.Load):
+            return self.of_value(op.out)
+        return tuple(
+            None if (n := self.of_key.get((-1 - op_key(op), k))) is None else self.classes[n]
+            for k in range(access_rank(op.access))
+        )
+
+
+def op_key(op: t.Op) -> int:
+    """A number for an op without results."""
+    return id(op)
+
+
+def access_rank(access: t.Access) -> int:
+    """Number of axes of what an access selects."""
+    ranks = [_term_rank(term) for term in access.terms]
+    return max(ranks, default=0) if access.pointwise else sum(ranks)
+
+
+def _term_rank(term: t.IndexTerm) -> int:
+    match term:
+        case t.AtScalar():
+            return 0
+        case t.AtTile():
+            return term.index.type.rank
+        case _:
+            return 1
+
+
+def term_axes(access: t.Access) -> list[tuple[int, ...]]:
+    """For each term the axes of the result that it runs along."""
+    result: list[tuple[int, ...]] = []
+    rank = access_rank(access)
+    position = 0
+    for term in access.terms:
+        own = _term_rank(term)
+        first = rank - own if access.pointwise else position
+        result.append(tuple(range(first, first + own)))
+        position += own
+    return result
+
+
+class _Union:
+    def __init__(self) -> None:
+        self.parent: dict[Key, Key] = {}
+
+    def find(self, key: Key) -> Key:
+        self.parent.setdefault(key, key)
+        root = key
+        while self.parent[root] != root:
+            root = self.parent[root]
+        while self.parent[key] != root:
+            self.parent[key], key = root, self.parent[key]
+        return root
+
+    def join(self, a: Key, b: Key) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+
+def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
+    """The nest, with layout-free values cloned per use, and its classes. Raises E0502 where a tile would run along one class twice."""
+    nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full)))
+    try:
+        return nest, _classes(program, nest)
+    except _Conflict:
+        nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full, t.Load, t.Cast)))
+    try:
+        return nest, _classes(program, nest)
+    except _Conflict as conflict:
+        raise fail(
+            "E0502",
+            "a tile is combined with its own transpose",
+            conflict.value.span,
+            help="store it to a `temp` in one nest and load it in the other order in the next",
+        ) from None
+
+
+class _Conflict(Exception):
+    def __init__(self, value: t.Value):
+        self.value = value
+
+
+def _classes(program: t.Program, nest: t.Nest) -> Axes:
+    union = _Union()
+    extents: dict[Key, t.Axis] = {}
+    ops = list(all_ops(nest.body))
+
+    def note(value: t.Value) -> None:
+        for k, axis in enumerate(value.type.axes):
+            if not axis.is_one:
+                union.find((value.id, k))
+                extents[value.id, k] = axis
+
+    def join(a: t.Value, k: int, b: t.Value, n: int) -> None:
+        if not a.type.axes[k].is_one and not b.type.axes[n].is_one:
+            union.join((a.id, k), (b.id, n))
+
+    def join_all(a: t.Value, b: t.Value) -> None:
+        if a.type.rank == b.type.rank:
+            for k in range(a.type.rank):
+                join(a, k, b, k)
+
+    for op in ops:
+        for value in op.outs:
+            note(value)
+        match op:
+            case t.Elementwise():
+                for arg in op.args:
+                    join_all(op.out, arg)
+            case t.Cast() | t.Bitcast() | t.Fill() | t.Scan():
+                join_all(op.out, op.arg)
+            case t.Rearrange():
+                for k, source in enumerate(op.axes):
+                    if source is not None:
+                        join(op.out, k, op.arg, source)
+            case t.Reduce():
+                kept = [k for k in range(op.arg.type.rank) if k not in op.axes]
+                for n, k in enumerate(kept):
+                    join(op.out, n, op.arg, k)
+            case t.For():
+                for c in op.carried:
+                    note(c.entry)
+                    for other in (c.initial, c.next, c.result):
+                        join_all(c.entry, other)
+            case t.If():
+                for m in op.merges:
+                    join_all(m.result, m.then)
+                    join_all(m.result, m.otherwise)
+            case t.Load() | t.Store() | t.Atomic():
+                _note_access(op, union, extents, join)
+            case _:
+                pass
+    return _collect(program, ops, union, extents)
+
+
+def _note_access(
+    op: t.Load | t.Store | t.Atomic,
+    union: _Union,
+    extents: dict[Key, t.Axis],
+    join: Callable[[t.Value, int, t.Value, int], None],
+) -> None:
+    """Pair the axes of an access with those of its value and of its index tiles."""
+    result = op.out if isinstance(op, t.Load) else None
+    rank = access_rank(op.access)
+    if result is None:
+        value = op.value if isinstance(op, t.Store | t.Atomic) else None
+        for k in range(rank):
+            axis = _access_axis(op.access, k)
+            if axis is not None and not axis.is_one:
+                union.find((-1 - op_key(op), k))
+                extents[-1 - op_key(op), k] = axis
+                if value is not None and value.type.rank == rank and not value.type.axes[k].is_one:
+                    union.join((-1 - op_key(op), k), (value.id, k))
+    for term, axes in zip(op.access.terms, term_axes(op.access), strict=True):
+        if not isinstance(term, t.AtTile):
+            continue
+        for n, k in enumerate(axes):
+            if result is not None:
+                join(result, k, term.index, n)
+            elif not term.index.type.axes[n].is_one:
+                union.join((-1 - op_key(op), k), (term.index.id, n))
+
+
+def _access_axis(access: t.Access, k: int) -> t.Axis | None:
+    """Axis k of what an access selects; None where only `:` terms make it (the value's axis stands for it)."""
+    for term, axes in zip(access.terms, term_axes(access), strict=True):
+        if k not in axes:
+            continue
+        match term:
+            case t.AtSpan():
+                return t.Axis(term.extent, term.extent.constant)
+            case t.AtTile():
+                axis = term.index.type.axes[axes.index(k)]
+                if not axis.is_one:
+                    return axis
+            case _:
+                pass
+    return None
+
+
+def _collect(program: t.Program, ops: list[t.Op], union: _Union, extents: dict[Key, t.Axis]) -> Axes:
+    axes = Axes()
+    numbers: dict[Key, int] = {}
+    for key in list(union.parent):
+        root = union.find(key)
+        if root not in numbers:
+            axis = extents.get(key) or extents[root]
+            numbers[root] = len(axes.classes)
+            capacity = axis.capacity
+            static = axis.is_static
+            if static:
+                capacity = program.tile_number(axis.extent)
+            axes.classes.append(AxisClass(numbers[root], "", axis.extent, capacity, static))
+        axes.of_key[key] = numbers[root]
+    for op in ops:
+        for value in op.outs:
+            _meet(axes, value, [axes.of(value, k) for k in range(value.type.rank)])
+        if isinstance(op, t.For):
+            for carried in op.carried:
+                for found in axes.of_value(carried.entry):
+                    if found is not None:
+                        found.carried = True
+        if isinstance(op, t.Reduce):
+            for k in op.axes:
+                found = axes.of(op.arg, k)
+                if found is not None:
+                    found.reduced = True
+        if isinstance(op, t.Load | t.Store | t.Atomic):
+            _weigh(program, axes, op)
+    for found in axes.classes:
+        found.name = found.name or "t"
+    return axes
+
+
+def _meet(axes: Axes, value: t.Value, classes: list[AxisClass | None]) -> None:
+    present = [c for c in classes if c is not None]
+    if len({c.number for c in present}) != len(present):
+        raise _Conflict(value)
+    for one in present:
+        one.together |= {c.number for c in present} - {one.number}
+
+
+def _weigh(program: t.Program, axes: Axes, op: t.Load | t.Store | t.Atomic) -> None:
+    """Note along which class an access is contiguous, and the names its terms suggest."""
+    classes = axes.of_access(op)
+    tensor = program.tensor(op.access.tensor)
+    dims = tensor.dims
+    if op.access.view is not None:
+        dims = next(v.dims for v in program.views if v.name == op.access.view)
+    strides = tensor.row_major if op.access.view is None else None
+    elements = 1
+    for found in classes:
+        if found is not None:
+            elements *= found.capacity or 4096
+    if isinstance(op, t.Store | t.Atomic):
+        _meet(axes, op.value, list(classes))
+    for n, (term, along) in enumerate(zip(op.access.terms, term_axes(op.access), strict=True)):
+        for k in along:
+            found = classes[k]
+            if found is None:
+                continue
+            if not found.name:
+                found.name = _term_name(term, dims[n])
+            last = n == len(op.access.terms) - 1 and (strides is None or strides[n].constant == 1)
+            if last and isinstance(term, t.AtSpan | t.AtAll):
+                found.contiguous += elements * tensor.dtype.bits
+                found.vector_bytes = max(found.vector_bytes, tensor.dtype.bits)
+
+
+def _term_name(term: t.IndexTerm, dim: Sym) -> str:
+    match term:
+        case t.AtSpan():
+            trips = [v for v in sorted(term.start.variables) if v.kind == "trip"]
+            return trips[-1].name if trips else ""
+        case t.AtAll():
+            names = [v.name for v in sorted(dim.variables)]
+            return names[0].lower() if len(names) == 1 else ""
+        case _:
+            return ""
+
+
+def _clone(block: t.Block, kinds: tuple[type[t.Op], ...]) -> t.Block:
+    """The block with ops of the given kinds copied right before each op that reads them."""
+    return _Cloner(kinds, block).run(block)
+
+
+class _Cloner:
+    def __init__(self, kinds: tuple[type[t.Op], ...], block: t.Block):
+        self.kinds = kinds
+        self.sources: dict[int, t.Op] = {}
+        self.next = 1 + max(
+            (v.id for v in Definitions.of(block).values.values()), default=0
+        )
+
+    def run(self, block: t.Block) -> t.Block:
+        ops: list[t.Op] = []
+        for op in block.ops:
+            if isinstance(op, self.kinds) and op.out.type.rank > 0:
+                self.sources[op.out.id] = op
+                ops.append(op)
+                continue
+            fresh: dict[int, t.Value] = {}
+            for value in operands(op):
+                source = self.sources.get(value.id)
+                if source is not None:
+                    ops += self._copy(source, fresh)
+            op = substitute(op, fresh)
+            match op:
+                case t.For():
+                    op = replace(op, body=self.run(op.body))
+                case t.If():
+                    op = replace(op, then=self.run(op.then), otherwise=self.run(op.otherwise))
+                case _:
+                    pass
+            ops.append(op)
+        return t.Block(tuple(ops))
+
+    def _copy(self, source: t.Op, fresh: dict[int, t.Value]) -> list[t.Op]:
+        """Copies of an op and of the copied kinds that it reads; `fresh` maps old values to new ones."""
+        ops: list[t.Op] = []
+        for value in operands(source):
+            inner = self.sources.get(value.id)
+            if inner is not None and value.id not in fresh:
+                ops += self._copy(inner, fresh)
+        old = source.out
+        new = t.Value(self.next, old.type, old.name, old.span)
+        self.next += 1
+        ops.append(replace(substitute(source, fresh), outs=(new,)))
+        fresh[old.id] = new
+        return ops
+
+
+def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
+    """The op with its operands replaced (nested blocks untouched)."""
+    if not values:
+        return op
+
+    def new(value: t.Value) -> t.Value:
+        return values.get(value.id, value)
+
+    def access(old: t.Access) -> t.Access:
+        terms = tuple(
+            replace(term, index=new(term.index)) if isinstance(term, t.AtTile) else term for term in old.terms
+        )
+        return replace(old, terms=terms)
+
+    match op:
+        case t.Full():
+            return replace(op, value=new(op.value))
+        case t.Load():
+            return replace(op, access=access(op.access))
+        case t.Elementwise() | t.ReduceWith():
+            return replace(op, args=tuple(map(new, op.args)))
+        case t.Cast() | t.Bitcast() | t.Rearrange() | t.Reshape() | t.Slice() | t.Reduce() | t.Scan() | t.TopK():
+            return replace(op, arg=new(op.arg))
+        case t.Fill():
+            return replace(op, arg=new(op.arg), value=new(op.value))
+        case t.Dot():
+            return replace(
+                op, a=new(op.a), b=new(op.b), accumulate=op.accumulate and new(op.accumulate)
+            )
+        case t.Store() | t.Atomic():
+            return replace(op, access=access(op.access), value=new(op.value))
+        case t.For():
+            return replace(op, carried=tuple(replace(c, initial=new(c.initial)) for c in op.carried))
+        case t.If() | t.Assert():
+            return replace(op, condition=new(op.condition))
+        case t.Print():
+            return replace(op, parts=tuple(new(p) if isinstance(p, t.Value) else p for p in op.parts))
+        case _:
+            return op

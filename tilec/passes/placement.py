@@ -1,0 +1,192 @@
+"""Placement: which tiles live in registers and which are computed again where they are used.
+
+Everything that is cheap to compute again from what registers hold is *inline*: it exists only inside the loops over
+registers that end in a reduction, a store or a carried name (the sinks). A loaded tile that one sink reads is loaded
+there; one that several read is *held*. Keeping narrow data and widening it again costs less than wide copies that
+live across a reduction (measured on row kernels: half the registers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilec.ir import tile_ir as t
+from tilec.passes.uses import Definitions, all_ops, operands
+
+COSTS = {
+    "exp": 3, "exp2": 2, "log": 3, "log2": 2, "sqrt": 4, "rsqrt": 2, "div": 4, "sin": 20, "cos": 20, "tanh": 12, "erf": 20,
+    "sigmoid": 6, "pow": 20, "floordiv": 20, "mod": 20,
+}  # fmt: skip
+"""Issue slots of an element-wise op, relative to an addition; what is not listed costs 1."""
+
+LOAD_COST = 4
+HOLD_ABOVE = 12
+"""A computed tile with several sinks is held if computing it again costs more than this many slots an element."""
+
+
+@dataclass
+class Placement:
+    """`held`: ids of tiles in registers (loads and computed ones; results of reductions and carried names always are).
+    `hazards`: loads that a later store may overwrite before their last sink: they cannot be read again."""
+
+    held: set[int] = field(default_factory=set)
+    hazards: dict[int, t.Store | t.Atomic] = field(default_factory=dict)
+    sinks: dict[int, list[t.Op]] = field(default_factory=dict)
+
+
+def place(nest: t.Nest) -> Placement:
+    """Decide for every tile of a nest."""
+    found = Placement()
+    definitions = Definitions.of(nest.body)
+    ops = list(all_ops(nest.body))
+    position = {id(op): n for n, op in enumerate(ops)}
+    last = _last_positions(nest.body, position)
+    group = _store_groups(nest.body)
+    costs: dict[int, int] = {}
+    for op in reversed(ops):
+        for value in op.outs:
+            if value.type.rank:
+                found.sinks[value.id] = _sinks_of(value, definitions, found)
+    for op in ops:
+        for value in op.outs:
+            if value.type.rank == 0:
+                continue
+            _decide(op, value, definitions, found, costs, position, last, group, ops)
+    return found
+
+
+def is_inline_kind(op: t.Op) -> bool:
+    """Ops that exist only inside the loops that use them."""
+    return isinstance(op, t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Load | t.Iota | t.Full)
+
+
+def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> list[t.Op]:
+    sinks: dict[int, t.Op] = {}
+    for user in definitions.users[value.id]:
+        if is_inline_kind(user) and user.outs and user.out.type.rank:
+            for sink in found.sinks[user.out.id]:
+                sinks[id(sink)] = sink
+        else:
+            sinks[id(user)] = user
+    return list(sinks.values())
+
+
+def _decide(
+    op: t.Op,
+    value: t.Value,
+    definitions: Definitions,
+    found: Placement,
+    costs: dict[int, int],
+    position: dict[int, int],
+    last: dict[int, int],
+    group: dict[int, int],
+    ops: list[t.Op],
+) -> None:
+    if not is_inline_kind(op):
+        found.held.add(value.id)
+        costs[value.id] = 0
+        return
+    cost = LOAD_COST if isinstance(op, t.Load) else COSTS.get(getattr(op, "op", ""), 1)
+    cost += sum(costs.get(a.id, 0) for a in operands(op) if a.type.rank)
+    costs[value.id] = cost
+    if isinstance(op, t.Iota | t.Full | t.Rearrange):
+        return
+    sinks = found.sinks[value.id]
+    home = definitions.loops[value.id]
+    deeper = any(
+        isinstance(loop, t.For) and loop not in home
+        for sink in sinks
+        for loop in _loops_around(sink, definitions)
+    )
+    hold = (len(sinks) > 1 and cost > HOLD_ABOVE) or (deeper and cost > 1)
+    if isinstance(op, t.Load):
+        hold = len(sinks) > 1 or deeper
+        for other in ops:
+            if not isinstance(other, t.Store | t.Atomic) or other.access.tensor != op.access.tensor:
+                continue
+            for sink in sinks:
+                if position[id(op)] < position[id(other)] and _after(sink, other, position, last, group, op):
+                    hold = True
+                    found.hazards[value.id] = other
+            if _share_loop(op, other, definitions):
+                hold = True
+                found.hazards[value.id] = other
+    if hold:
+        found.held.add(value.id)
+        costs[value.id] = 0
+
+
+def _after(
+    sink: t.Op,
+    store: t.Store | t.Atomic,
+    position: dict[int, int],
+    last: dict[int, int],
+    group: dict[int, int],
+    load: t.Load,
+) -> bool:
+    """Whether `sink` may read after `store` has written."""
+    if sink is store or (id(store) in group and group[id(store)] == group.get(id(sink))):
+        return store.access != load.access
+    return last.get(id(sink), position[id(sink)]) > position[id(store)]
+
+
+def _share_loop(load: t.Load, store: t.Op, definitions: Definitions) -> bool:
+    loops = [loop for loop in definitions.loops[load.out.id] if isinstance(loop, t.For)]
+    return any(store in list(all_ops(loop.body)) for loop in loops)
+
+
+def _loops_around(op: t.Op, definitions: Definitions) -> tuple[t.Op, ...]:
+    if op.outs and not isinstance(op, t.For | t.If):
+        return definitions.loops[op.outs[0].id]
+    if isinstance(op, t.For):
+        return (*definitions.loops[op.carried[0].result.id], op) if op.carried else (op,)
+    around: tuple[t.Op, ...] = ()
+    for loops in definitions.loops.values():
+        for n, loop in enumerate(loops):
+            if isinstance(loop, t.For) and op in loop.body.ops:
+                return loops[: n + 1]
+            if isinstance(loop, t.If) and (op in loop.then.ops or op in loop.otherwise.ops):
+                around = loops[: n + 1]
+    return around
+
+
+def _last_positions(block: t.Block, position: dict[int, int]) -> dict[int, int]:
+    """For a loop or branch the position of its last inner op: what it yields is read there."""
+    found: dict[int, int] = {}
+    for op in all_ops(block):
+        match op:
+            case t.For():
+                inner = list(all_ops(op.body))
+            case t.If():
+                inner = [*all_ops(op.then), *all_ops(op.otherwise)]
+            case _:
+                continue
+        found[id(op)] = max((position[id(o)] for o in inner), default=position[id(op)])
+    return found
+
+
+def _store_groups(block: t.Block) -> dict[int, int]:
+    """Neighbouring stores, which are walked together, by the id of the op."""
+    found: dict[int, int] = {}
+    number = 0
+
+    def visit(part: t.Block) -> None:
+        nonlocal number
+        previous = False
+        for op in part.ops:
+            if isinstance(op, t.Store):
+                if not previous:
+                    number += 1
+                found[id(op)] = number
+            previous = isinstance(op, t.Store)
+            match op:
+                case t.For():
+                    visit(op.body)
+                case t.If():
+                    visit(op.then)
+                    visit(op.otherwise)
+                case _:
+                    pass
+
+    visit(block)
+    return found

@@ -1,0 +1,148 @@
+"""Walking Tile IR: operands of an op, nested blocks, who uses what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilec.ir import tile_ir as t
+from tilec.ir.symbolic import Sym
+
+
+def syms_of(op: t.Op) -> Iterator[Sym]:
+    """The symbolic integers that an op computes with, those of its access included, nested blocks not."""
+    match op:
+        case t.FromSym():
+            yield op.sym
+        case t.Iota():
+            yield op.start
+            yield from (s for s in (op.lo, op.hi) if s is not None)
+        case t.For():
+            yield op.trips
+        case t.Full():
+            for bound in op.bounds:
+                if bound is not None:
+                    yield from _term_syms(bound)
+        case t.Load() | t.Store() | t.Atomic():
+            for term in op.access.terms:
+                yield from _term_syms(term)
+        case _:
+            pass
+
+
+def _term_syms(term: t.IndexTerm) -> Iterator[Sym]:
+    match term:
+        case t.AtScalar():
+            yield term.index
+        case t.AtSpan():
+            yield term.start
+            yield from (s for s in (term.lo, term.hi) if s is not None)
+        case _:
+            pass
+
+
+def operands(op: t.Op) -> tuple[t.Value, ...]:
+    """Values that an op reads, index tiles included; of a For or If the initial values and the condition only."""
+    match op:
+        case t.Full():
+            return (op.value,)
+        case t.Load():
+            return index_tiles(op.access)
+        case t.Elementwise():
+            return op.args
+        case t.Cast() | t.Bitcast() | t.Rearrange() | t.Reshape() | t.Slice() | t.Reduce() | t.Scan() | t.TopK():
+            return (op.arg,)
+        case t.Fill():
+            return (op.arg, op.value)
+        case t.ReduceWith():
+            return op.args
+        case t.Dot():
+            return (op.a, op.b) if op.accumulate is None else (op.a, op.b, op.accumulate)
+        case t.Store() | t.Atomic():
+            return (op.value, *index_tiles(op.access))
+        case t.For():
+            return tuple(c.initial for c in op.carried)
+        case t.If() | t.Assert():
+            return (op.condition,)
+        case t.Print():
+            return tuple(p for p in op.parts if isinstance(p, t.Value))
+        case _:
+            return ()
+
+
+def index_tiles(access: t.Access) -> tuple[t.Value, ...]:
+    """The index tiles of an access."""
+    return tuple(term.index for term in access.terms if isinstance(term, t.AtTile))
+
+
+def all_ops(block: t.Block) -> Iterator[t.Op]:
+    """Every op of a block, an outer one before its inner ones."""
+    for op in block.ops:
+        yield op
+        match op:
+            case t.For():
+                yield from all_ops(op.body)
+            case t.If():
+                yield from all_ops(op.then)
+                yield from all_ops(op.otherwise)
+            case _:
+                pass
+
+
+@dataclass
+class Definitions:
+    """Defining op of each value of a block, and the ops that read it (a For or If for what its blocks yield)."""
+
+    defining: dict[int, t.Op] = field(default_factory=dict)
+    users: dict[int, list[t.Op]] = field(default_factory=dict)
+    depth: dict[int, int] = field(default_factory=dict)
+    """nesting depth at which a value is defined"""
+    loops: dict[int, tuple[t.Op, ...]] = field(default_factory=dict)
+    """the For and If ops around a value's definition, outermost first"""
+    values: dict[int, t.Value] = field(default_factory=dict)
+
+    @staticmethod
+    def of(block: t.Block) -> Definitions:
+        """Definitions and uses of a block and everything in it."""
+        found = Definitions()
+        found._visit(block, ())
+        return found
+
+    def _define(self, value: t.Value, op: t.Op, around: tuple[t.Op, ...]) -> None:
+        self.defining[value.id] = op
+        self.values[value.id] = value
+        self.depth[value.id] = len(around)
+        self.loops[value.id] = around
+        self.users.setdefault(value.id, [])
+
+    def _use(self, value: t.Value, op: t.Op) -> None:
+        self.users.setdefault(value.id, []).append(op)
+
+    def _use_syms(self, op: t.Op) -> None:
+        for sym in syms_of(op):
+            for var in sorted(sym.variables):
+                if var.kind == "value":
+                    self.users.setdefault(var.key, []).append(op)
+
+    def _visit(self, block: t.Block, around: tuple[t.Op, ...]) -> None:
+        for op in block.ops:
+            for value in operands(op):
+                self._use(value, op)
+            self._use_syms(op)
+            for value in op.outs:
+                self._define(value, op, around)
+            match op:
+                case t.For():
+                    for carried in op.carried:
+                        self._define(carried.entry, op, (*around, op))
+                    self._visit(op.body, (*around, op))
+                    for carried in op.carried:
+                        self._use(carried.next, op)
+                case t.If():
+                    self._visit(op.then, (*around, op))
+                    self._visit(op.otherwise, (*around, op))
+                    for merge in op.merges:
+                        self._use(merge.then, op)
+                        self._use(merge.otherwise, op)
+                case _:
+                    pass

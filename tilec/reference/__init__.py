@@ -1,0 +1,1 @@
+"""What a program means: a NumPy interpreter of Tile IR, the `check` clause, error bounds and inputs."""

@@ -1,0 +1,107 @@
+"""Which results flow only into stores or products of 16 bits or fewer (the numerics table allows those a coarser function)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tilec.ir import tile_ir as ir
+
+
+def narrow_values(program: ir.Program) -> frozenset[int]:
+    """Ids of float values each of whose uses ends, through element-wise ops, in a conversion to 16 bits or fewer, a store to or a
+    product of such a type."""
+    uses: dict[int, list[ir.Op | None]] = defaultdict(list)
+    for nest in program.nests:
+        _collect(nest.body, uses)
+    known: dict[int, bool] = {}
+
+    def narrow(value: ir.Value) -> bool:
+        if value.id not in known:
+            known[value.id] = False
+            users = uses[value.id]
+            known[value.id] = bool(users) and all(accepts(op, value) for op in users)
+        return known[value.id]
+
+    def accepts(op: ir.Op | None, value: ir.Value) -> bool:
+        match op:
+            case ir.Cast():
+                return op.out.type.dtype.is_float and op.out.type.dtype.bits <= 16
+            case ir.Store():
+                return value.type.dtype.bits <= 16
+            case ir.Dot():
+                return value.type.dtype.bits <= 16 and op.accumulate is not value
+            case ir.Elementwise():
+                return op.out.type.dtype.is_float and narrow(op.out)
+            case ir.Rearrange() | ir.Reshape() | ir.Slice() | ir.Fill():
+                return narrow(op.out)
+            case _:
+                return False
+
+    every = [v for ops in uses.values() for op in ops if op is not None for v in op.outs]
+    return frozenset(v.id for v in every if v.type.dtype.is_float and narrow(v))
+
+
+def _collect(block: ir.Block, uses: dict[int, list[ir.Op | None]]) -> None:
+    """Users of every value; None stands for a use that is no op's operand."""
+    for op in block.ops:
+        for value in operands(op):
+            uses[value.id].append(op)
+        match op:
+            case ir.For():
+                _collect(op.body, uses)
+                for carried in op.carried:
+                    uses[carried.initial.id].append(None)
+                    uses[carried.next.id].append(None)
+            case ir.If():
+                _collect(op.then, uses)
+                _collect(op.otherwise, uses)
+                for merge in op.merges:
+                    uses[merge.then.id].append(None)
+                    uses[merge.otherwise.id].append(None)
+            case ir.ReduceWith():
+                _collect(op.combine.body, uses)
+                for value in op.combine.outputs:
+                    uses[value.id].append(None)
+            case _:
+                pass
+
+
+def operands(op: ir.Op) -> Iterable[ir.Value]:
+    """Values that an op reads itself, those of its blocks and Syms excepted."""
+    match op:
+        case ir.Full():
+            return (op.value,)
+        case ir.Load():
+            return _indices(op.access)
+        case ir.Store() | ir.Atomic():
+            return (op.value, *_indices(op.access))
+        case ir.Elementwise() | ir.ReduceWith():
+            return op.args
+        case ir.Fill():
+            return (op.arg, op.value)
+        case (
+            ir.Cast()
+            | ir.Bitcast()
+            | ir.Rearrange()
+            | ir.Reshape()
+            | ir.Slice()
+            | ir.Reduce()
+            | ir.Scan()
+            | ir.TopK()
+        ):
+            return (op.arg,)
+        case ir.Dot():
+            return (op.a, op.b) if op.accumulate is None else (op.a, op.b, op.accumulate)
+        case ir.If():
+            return (op.condition,)
+        case ir.Assert():
+            return (op.condition,)
+        case ir.Print():
+            return tuple(p for p in op.parts if not isinstance(p, str))
+        case _:
+            return ()
+
+
+def _indices(access: ir.Access) -> tuple[ir.Value, ...]:
+    return tuple(t.index for t in access.terms if isinstance(t, ir.AtTile))
