@@ -83,9 +83,7 @@ def prepare_flush(gpu: Gpu, toolchain: Toolchain, cache: Cache | None) -> CacheF
     return CacheFlush(gpu, buffer, sink, reader)
 
 
-def measure(
-    gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None]
-) -> list[float]:
+def measure(gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None]) -> list[float]:
     """Times of single calls of `launch` in µs, each with a cold cache, after WARM_UP others."""
     for _ in range(WARM_UP):
         flush(how)
