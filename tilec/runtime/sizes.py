@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import product
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.symbolic import Sym, Var
@@ -59,7 +58,8 @@ def ragged_sizes(program: ir.Program, count: int = 20) -> list[dict[str, int]]:
         return [{}]
     pools = {v.name: _pool(program, v) for v in program.dims}
     found: list[dict[str, int]] = []
-    for wanted in _wishes(pools, count):
+    steps = {v.name: program.divisors.get(v, 1) for v in program.dims}
+    for wanted in _wishes(pools, steps, count):
         sizes = _repaired(program, _shrunk(program, pools, wanted))
         if sizes is not None and sizes not in found:
             found.append(sizes)
@@ -68,7 +68,10 @@ def ragged_sizes(program: ir.Program, count: int = 20) -> list[dict[str, int]]:
     return found
 
 
-def _wishes(pools: Mapping[str, tuple[int, ...]], count: int) -> Iterator[dict[str, int]]:
+def _wishes(
+    pools: Mapping[str, tuple[int, ...]], steps: Mapping[str, int], count: int
+) -> Iterator[dict[str, int]]:
+    """Size sets to try, the most telling first; `steps` are what divides a dimension."""
     names = list(pools)
     for rank in range(3):
         yield {n: pools[n][min(rank, len(pools[n]) - 1)] for n in names}
@@ -79,8 +82,8 @@ def _wishes(pools: Mapping[str, tuple[int, ...]], count: int) -> Iterator[dict[s
             n: pools[n][(turn * (2 * place + 1) + turn // len(pools[n]) * place) % len(pools[n])]
             for place, n in enumerate(names)
         }
-    for combination in product(*(range(16) for _ in names)):
-        yield dict(zip(names, combination, strict=True))
+    for turn in range(20 * count):
+        yield {n: turn * max(1, steps[n]) for n in names}
 
 
 def _pool(program: ir.Program, dim: Var) -> tuple[int, ...]:
