@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilec.analysis.entities import Entity, FileScope
+from tilec.analysis.entities import Entity
 from tilec.source.text import Span
+from tilec.syntax import ast
 
 BindingKind = Literal["local", "parameter", "span", "dimension"]
 
@@ -26,7 +27,7 @@ class Binding:
 class Scope:
     """A stack of frames of names, above the names of a file. `ended` remembers names whose loop or branch has ended, for messages."""
 
-    home: FileScope
+    home: ast.Module
     frames: list[dict[str, Binding]] = field(default_factory=lambda: [{}])
     ended: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
 
