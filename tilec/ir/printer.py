@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
-from tilec.ir.exhaustive import assert_never
+from tilec.source.exhaustive import assert_never
 from tilec.ir.symbolic import Sym
 
 _COLUMN = 58

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
-from tilec.ir.exhaustive import assert_never
 from tilec.reference.elementwise import finish
 from tilec.reference.memory import AxisChoice, Memory, assign, open_mesh, subarray
 from tilec.reference.numbers import Array, compute_dtype, least_normal, to_compute, to_storage
 from tilec.reference.tiles import Mask, Tile, both, widen
 from tilec.source.diagnostics import TileError, fail
+from tilec.source.exhaustive import assert_never
 from tilec.source.text import NOWHERE, Span
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from itertools import product
 import numpy as np
 
 from tilec.ir import tile_ir as ir
-from tilec.ir.exhaustive import assert_never
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
 from tilec.reference.arithmetic import Arithmetic
@@ -24,6 +23,7 @@ from tilec.reference.precision import narrow_values
 from tilec.reference.running_error import BoundedArithmetic
 from tilec.reference.tiles import Mask, Tile
 from tilec.source.diagnostics import fail
+from tilec.source.exhaustive import assert_never
 from tilec.source.text import NOWHERE
 
 Observer = Callable[[ir.Value, Tile, Callable[[Sym], int]], None]
