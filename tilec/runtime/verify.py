@@ -92,7 +92,7 @@ def interpreter_bounds(case: Case) -> Bounds:
     the program (E0902, E0903)."""
     try:
         runner = Interpreter(
-            case.program, case.sizes.dims, _named(case), case.scalars, bounds=True, write=_silent
+            case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
         )
         selection = select(runner, case.seed)
         runner.run(selection.instances)
@@ -107,7 +107,7 @@ def interpreter_bounds(case: Case) -> Bounds:
 def interpreted(case: Case, outputs: Mapping[str, Array]) -> None:
     """Run the interpreter as a kernel would: writes into `outputs` (and copies of `inout` parameters among them)."""
     arrays = {**_named(case), **outputs}
-    Interpreter(case.program, case.sizes.dims, arrays, case.scalars, write=_silent).run()
+    Interpreter(case.program, case.sizes.numbers, arrays, case.scalars, write=_silent).run()
 
 
 def _silent(text: str) -> None:
@@ -115,7 +115,10 @@ def _silent(text: str) -> None:
 
 
 def _named(case: Case) -> dict[str, Array]:
-    return {name: array.copy() if _is_inout(case, name) else array for name, array in case.arrays.items()}
+    return {
+        name: array.copy() if _is_inout(case, name) else array
+        for name, array in case.arrays.items()
+    }
 
 
 def _is_inout(case: Case, name: str) -> bool:
@@ -168,7 +171,7 @@ def _check_clause(
             case.files,
             case.files.main,
             case.program,
-            case.sizes.dims,
+            case.sizes.numbers,
             case.arrays,
             case.scalars,
         )
@@ -256,7 +259,8 @@ def _answers(written: Sequence[Tensor], answer: Any, name: str) -> dict[str, Any
     values = answer if isinstance(answer, tuple) else (answer,)
     if len(values) != len(names):
         raise fail(
-            "E0718", f"the reference `{name}` gives {len(values)} outputs, and the kernel has {len(names)}"
+            "E0718",
+            f"the reference `{name}` gives {len(values)} outputs, and the kernel has {len(names)}",
         )
     return dict(zip(names, values, strict=True))
 
