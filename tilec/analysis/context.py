@@ -158,7 +158,12 @@ class Context:
 
     def name_value(self, entity: Entity, name: str) -> Entity:
         """Give a value that the last op has just made the name that it is bound to."""
-        if not isinstance(entity, Tile) or entity.value.name or not self.blocks or not self.blocks[-1]:
+        if (
+            not isinstance(entity, Tile)
+            or entity.value.name
+            or not self.blocks
+            or not self.blocks[-1]
+        ):
             return entity
         last = self.blocks[-1][-1]
         if len(last.outs) != 1 or last.outs[0] is not entity.value:
@@ -201,7 +206,11 @@ class Context:
             return self.constant(number, dtype)
         if len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
             atom = sym.terms[0][0][0]
-            if isinstance(atom, Var) and atom.kind == "scalar" and self.scalars[atom.name].dtype == dtype:
+            if (
+                isinstance(atom, Var)
+                and atom.kind == "scalar"
+                and self.scalars[atom.name].dtype == dtype
+            ):
                 return self.emit(Scalar(name=atom.name), TileType(dtype))
         return self.emit(FromSym(sym=sym), TileType(dtype))
 

@@ -88,10 +88,18 @@ def run_unroll(cx: Context, statement: ast.For, execute: Execute) -> None:
     bounds: list[int] = []
     with cx.at(range_.span):
         if range_.step is not None:
-            cx.error("E0321", "`unroll` has no `by`", help="multiply the index: `for n in unroll(4)` and `n * 32`")
+            cx.error(
+                "E0321",
+                "`unroll` has no `by`",
+                help="multiply the index: `for n in unroll(4)` and `n * 32`",
+            )
             return
         for bound in (range_.lower, range_.upper):
-            number = 0 if bound is None else cx.static_number(cx.evaluate(cx, bound), "the range of `unroll`")
+            number = (
+                0
+                if bound is None
+                else cx.static_number(cx.evaluate(cx, bound), "the range of `unroll`")
+            )
             if number is None:
                 return
             bounds.append(number)
@@ -117,7 +125,12 @@ def check_target(cx: Context, target: ast.Name) -> bool:
     binding = cx.scope.find(target.id)
     if binding is None:
         return True
-    what = {"span": "loop variable", "dimension": "dimension", "parameter": "parameter", "local": "name"}
+    what = {
+        "span": "loop variable",
+        "dimension": "dimension",
+        "parameter": "parameter",
+        "local": "name",
+    }
     cx.error(
         "E0203",
         f"`{target.id}` is a {what[binding.kind]} in scope and is not bound again by a loop",
@@ -170,7 +183,11 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
     carried: dict[str, Entity] = {}
     for name in assigned_names(statement.body):
         binding = cx.scope.find(name)
-        if binding is not None and binding.kind == "local" and not isinstance(binding.entity, Poison):
+        if (
+            binding is not None
+            and binding.kind == "local"
+            and not isinstance(binding.entity, Poison)
+        ):
             carried[name] = binding.entity
     leaves = {name: _leaves(entity) for name, entity in carried.items()}
     state = _State(
@@ -201,7 +218,9 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
             del carried[name], leaves[name]
             changed = True
         for name in carried:
-            adapted = _adapt(cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index)
+            adapted = _adapt(
+                cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index
+            )
             if adapted is None:
                 _finish(cx, statement, range_, attempt, carried, leaves, ok=False)
                 return
@@ -211,7 +230,11 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
             _report(cx, trial)
             _finish(cx, statement, range_, attempt, carried, leaves, ok=True)
             return
-    cx.error("E0402", "the types of this loop's carried names do not settle", help="convert them with `.to` before the loop")
+    cx.error(
+        "E0402",
+        "the types of this loop's carried names do not settle",
+        help="convert them with `.to` before the loop",
+    )
 
 
 def poisoned_body(cx: Context, statement: ast.For, execute: Execute) -> None:
@@ -323,7 +346,11 @@ def _next(cx: Context, entity: Entity, leaves: list[_Leaf | None], entry: Entity
     made: list[Entity] = []
     for part, leaf, before in zip(parts, leaves, _parts(entry), strict=True):
         weak = strong_dtype(part) is None
-        if leaf is None or not isinstance(part, (Known, Integer, Tile)) or isinstance(part, Tile) and not part.weak:
+        if (
+            leaf is None
+            or not isinstance(part, (Known, Integer, Tile))
+            or (isinstance(part, Tile) and not part.weak)
+        ):
             made.append(part)
             continue
         if part == before:
@@ -351,7 +378,11 @@ def _adapt(
     """The types with which the next attempt enters; None after a message."""
     parts = list(_parts(after))
     if len(parts) != len(leaves):
-        cx.error("E0402", f"`{name}` becomes {describe(after)} in the loop", help="keep the number of parts")
+        cx.error(
+            "E0402",
+            f"`{name}` becomes {describe(after)} in the loop",
+            help="keep the number of parts",
+        )
         return None
     result: list[_Leaf | None] = []
     for leaf, part in zip(leaves, parts, strict=True):
@@ -424,7 +455,9 @@ def _adapt_leaf(
 def _moves(constraint: Constraint, first_inside: int, index: Var) -> bool:
     """Whether a constraint can change from trip to trip."""
     return any(
-        v == index or v.kind == "value" and v.key >= first_inside or v.kind == "trip" and v.key > index.key
+        v == index
+        or (v.kind == "value" and v.key >= first_inside)
+        or (v.kind == "trip" and v.key > index.key)
         for v in variables(constraint)
     )
 
@@ -444,7 +477,10 @@ def _finish(
     for name, entity in carried.items():
         results: list[Entity] = []
         triples = zip(
-            _parts(attempt.initials[name]), _parts(attempt.entries[name]), _parts(attempt.nexts[name]), strict=False
+            _parts(attempt.initials[name]),
+            _parts(attempt.entries[name]),
+            _parts(attempt.nexts[name]),
+            strict=False,
         )
         for start, entry, after in triples:
             if not ok:

@@ -208,7 +208,10 @@ CODES: dict[str, CodeEntry] = {
         "An argument has the wrong kind or value: a compile-time integer is needed (an axis, a count, the range of `unroll`), a dtype "
         "(`zeros(f32, i)`), a scalar (`.fill(0)`), or a divisor that is not 0.",
     ),
-    "E0322": CodeEntry("extent below 1", "An extent after `by` or in `span` is at least 1; a dimension is at least 0."),
+    "E0322": CodeEntry(
+        "extent below 1",
+        "An extent after `by` or in `span` is at least 1; a dimension is at least 0.",
+    ),
     "E0323": CodeEntry(
         "not a truth value",
         "Conditions are comparisons and combinations of them; an integer is compared: `x != 0`.",
