@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
-from tilec.source.diagnostics import TileError, fail, render_all, render_json
+from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
@@ -155,7 +155,10 @@ def _run_kernel(
         return
     for sizes in cases:
         try:
-            yield runner.run(kernel, sizes)
+            outcome = runner.run(kernel, sizes)
+            if outcome.status == "failed":
+                _show(request, _differs(outcome))
+            yield outcome
         except TileError as error:
             _show(request, error)
             messages = tuple(d.message for d in error.diagnostics)
@@ -170,6 +173,21 @@ def _run_kernel(
                 seed=request.seed,
                 exit_code=error.exit_code,
             )
+
+
+def _differs(outcome: Outcome) -> TileError:
+    """The message for a result that did not verify."""
+    where = f"`{outcome.kernel}` at {outcome.sizes}" if outcome.sizes else f"`{outcome.kernel}`"
+    return TileError(
+        [
+            Diagnostic(
+                "E0901",
+                f"{where} computed on {outcome.device} differs from its reference",
+                notes=outcome.details,
+                helps=("`--rtol` and `--atol` replace the bounds; `--save DIR` keeps the arrays",),
+            )
+        ]
+    )
 
 
 def _compile(request: RunRequest, file: str, gpu: Gpu | None) -> CompiledFile:

@@ -192,9 +192,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         given = self._files_given(kernel)
         check_shapes(kernel.plan, sizes, dims_from_arrays(kernel.plan, given))
         check_lengths(kernel.plan, sizes, given)
-        made = make_inputs(
-            kernel.program, sizes.numbers, dict(sizes.scalars), self.options.seed
-        )
+        made = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), self.options.seed)
         arrays = {**made, **given}
         return Case(
             kernel.program, self.files, self._syntax(kernel), sizes, arrays, self.options.seed
