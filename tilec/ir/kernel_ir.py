@@ -463,10 +463,7 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of static shared memory."""
-        return sum(
-            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
-            for b in self.shared
-        )
+        return sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -143,15 +143,23 @@ def _run_kernel(
 ) -> Iterator[Outcome]:
     from tilec.runtime.report import Outcome
 
-    where = runner.where
+    def failed(error: TileError, sizes: str) -> Outcome:
+        _show(request, error)
+        return Outcome(
+            file=runner.file,
+            kernel=kernel.name,
+            sizes=sizes,
+            status="failed",
+            device=runner.where,
+            details=tuple(d.message for d in error.diagnostics),
+            seed=request.seed,
+            exit_code=error.exit_code,
+        )
+
     try:
         cases = runner.cases(kernel)
     except TileError as error:
-        _show(request, error)
-        messages = tuple(d.message for d in error.diagnostics)
-        yield Outcome(
-            runner.file, kernel.name, "", "failed", where, (), messages, exit_code=error.exit_code
-        )
+        yield failed(error, "")
         return
     for sizes in cases:
         try:
@@ -160,19 +168,17 @@ def _run_kernel(
                 _show(request, _differs(outcome))
             yield outcome
         except TileError as error:
-            _show(request, error)
-            messages = tuple(d.message for d in error.diagnostics)
-            yield Outcome(
-                runner.file,
-                kernel.name,
-                str(sizes),
-                "failed",
-                where,
-                (),
-                messages,
-                seed=request.seed,
-                exit_code=error.exit_code,
-            )
+            yield failed(error, str(sizes))
+        except Exception as error:
+            yield failed(_fault(error, runner.file, kernel.name, str(sizes)), str(sizes))
+
+
+def _fault(error: Exception, file: str, kernel: str, sizes: str) -> TileError:
+    """An exception nobody expected in one kernel, so that the others still run."""
+    from tilec.toolchain.fault import internal_fault
+
+    files: dict[str, str | bytes] = {Path(file).name: Path(file).read_bytes()}
+    return internal_fault(error, f"running `{kernel}` of `{file}` at {sizes}", files)
 
 
 def _differs(outcome: Outcome) -> TileError:

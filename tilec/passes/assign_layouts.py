@@ -61,12 +61,7 @@ class Variant:
 
 
 def assign(
-    program: t.Program,
-    nest: t.Nest,
-    axes: Axes,
-    placement: Placement,
-    target: Target,
-    warps: int | None,
+    program: t.Program, nest: t.Nest, axes: Axes, placement: Placement, target: Target, warps: int | None
 ) -> tuple[Variant, ...]:
     """All variants of a nest, the general one last. Raises E0601 where a tile fits nowhere."""
     return _Assignment(program, nest, axes, placement, target, warps).variants()
@@ -205,8 +200,7 @@ class _Assignment:
                 conditions.append(Aligned(tensor.name, needed))
             divisors += found
             conditions += [
-                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0)))
-                for sym, number in found
+                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0))) for sym, number in found
             ]
         unique = list(dict.fromkeys(conditions))
         return unique, divisors, accesses
@@ -280,9 +274,7 @@ class _Assignment:
 
     def _budget(self, threads: int) -> int:
         """Registers a thread may hold in tiles."""
-        limit = min(
-            self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32)
-        )
+        limit = min(self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32))
         return min(limit - REGISTERS_BESIDES, 96)
 
     def _held_words(self, width: int) -> int:

@@ -1,9 +1,9 @@
 """One walk of registers: evaluates tiles element by element inside a TileLoop.
 
-tile_loop c                             the vectors of the axes
-  x_tile = load_vector x_row + c_at     loads that only this walk needs, and then, for each element,
-  row = convert f32 x_tile              named or shared intermediate values, and the sink's own ops
-  accumulate max row_max row
+    tile_loop c                             the vectors of the axes
+      x_tile = load_vector x_row + c_at     loads that only this walk needs, and then, for each element,
+      row = convert f32 x_tile              named or shared intermediate values, and the sink's own ops
+      accumulate max row_max row
 """
 
 from __future__ import annotations
@@ -33,21 +33,7 @@ Coords = tuple[k.LoopAxis | None, ...]
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 ACCURACY = frozenset(
-    {
-        "div",
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sqrt",
-        "rsqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "sigmoid",
-        "pow",
-    }
+    {"div", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "pow"}
 )
 """Functions that come in several accuracies."""
 
@@ -182,10 +168,7 @@ class Body(AddressBuilder):
             guards = address.guards
             return k.Memory(address.pointer, address.element, dtype, guards.all)
         fragment = k.Fragment(
-            self.context.names.unique(op.out.name or f"{op.access.tensor}_tile"),
-            dtype,
-            (fast,),
-            local=True,
+            self.context.names.unique(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
         )
         self.loads.append(
             k.LoadVector(
@@ -293,8 +276,7 @@ def vector_access(address: Address, fast: k.LoopAxis) -> bool:
 def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
     """How many elements of the current vector exist, None for all."""
     counts = [
-        k.Apply("sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32)
-        for _, bound in guards.tails
+        k.Apply("sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32) for _, bound in guards.tails
     ]
     if not counts:
         return None

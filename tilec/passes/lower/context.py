@@ -148,19 +148,9 @@ def converted(expr: k.Expr, rep: DType) -> k.Expr:
     """The expression in another representation."""
     if expr.rep == rep:
         return expr
-    if (
-        isinstance(expr, k.Literal_)
-        and rep.is_float
-        and expr.rep.is_float
-        and rep not in NARROW_FLOATS
-    ):
+    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_float and rep not in NARROW_FLOATS:
         return k.Literal_(float(expr.value), rep)
-    if (
-        isinstance(expr, k.Literal_)
-        and rep.is_float
-        and expr.rep.is_integer
-        and rep not in NARROW_FLOATS
-    ):
+    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_integer and rep not in NARROW_FLOATS:
         return k.Literal_(float(expr.value), rep)
     return k.Apply("convert", (expr,), rep)
 

@@ -225,9 +225,7 @@ class _Statements:
                 return
         self._evaluate_into(value, coords, name)
 
-    def _evaluate_into(
-        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str
-    ) -> k.Fragment:
+    def _evaluate_into(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str) -> k.Fragment:
         context = self.context
         body = Body(context, context.ordered(coords))
         body.count(value)
@@ -286,9 +284,7 @@ class _Statements:
             if source.type.rank:
                 own = tuple(
                     None if axis.is_one else c
-                    for axis, c in zip(
-                        source.type.axes, coords[len(coords) - source.type.rank :], strict=True
-                    )
+                    for axis, c in zip(source.type.axes, coords[len(coords) - source.type.rank :], strict=True)
                 )
             expr = body.value(source, own)
             address = body.address(op.access, coords, writable=True, span_op=op)
@@ -316,16 +312,10 @@ class _Statements:
                 )
             else:
                 store = k.StoreElement(
-                    address.pointer,
-                    address.element,
-                    converted(expr, dtype),
-                    guards.all,
-                    span=op.span,
+                    address.pointer, address.element, converted(expr, dtype), guards.all, span=op.span
                 )
                 inside.append(store)
-            common = (
-                list(guards.vector) if common is None else [g for g in common if g in guards.vector]
-            )
+            common = list(guards.vector) if common is None else [g for g in common if g in guards.vector]
         body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
         lifted = Guards(vector=common or [])
         if axes:
@@ -352,9 +342,7 @@ class _Statements:
         if op.value.type.rank:
             own = tuple(
                 None if axis.is_one else c
-                for axis, c in zip(
-                    op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True
-                )
+                for axis, c in zip(op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True)
             )
         body.count(op.value)
         expr = body.value(op.value, own)
@@ -365,12 +353,7 @@ class _Statements:
         guards.vector += [*self._one_thread(axes), *context.live]
         dtype = context.program.tensor(op.access.tensor).dtype
         atomic = k.AtomicElement(
-            op.op,
-            address.pointer,
-            address.element,
-            converted(expr, dtype),
-            _distinct(guards.all),
-            span=op.span,
+            op.op, address.pointer, address.element, converted(expr, dtype), _distinct(guards.all), span=op.span
         )
         if axes:
             body.finish(Guards(), [atomic], [], op.span)
@@ -451,9 +434,7 @@ class _Statements:
             body = Body(context, variable.axes)
             body.count(following)
             expr = converted(body.value(following, _coords_for(following, coords)), variable.rep)
-            fresh = k.Fragment(
-                context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes
-            )
+            fresh = k.Fragment(context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes)
             context.out.append(k.Declare(fresh, None))
             body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
             finals.append(k.CopyFragment(variable, fresh))
@@ -466,9 +447,7 @@ class _Statements:
             value = merge.result
             rep = compute_type(value.type.dtype)
             variable = k.Fragment(
-                context.names.unique(value.name or "merged"),
-                rep,
-                context.ordered(context.loop_axes(value)),
+                context.names.unique(value.name or "merged"), rep, context.ordered(context.loop_axes(value))
             )
             context.out.append(k.Declare(variable, k.Literal_(0, rep)))
             variables.append(variable)
@@ -499,14 +478,10 @@ class _Statements:
             self._rebind(merge.result, variable)
 
 
-def _coords_for(
-    value: t.Value, coords: tuple[k.LoopAxis | None, ...]
-) -> tuple[k.LoopAxis | None, ...]:
+def _coords_for(value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.LoopAxis | None, ...]:
     if value.type.rank == 0:
         return ()
-    return tuple(
-        None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
-    )
+    return tuple(None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True))
 
 
 def _distinct(guards: tuple[k.Expr, ...]) -> tuple[k.Expr, ...]:
@@ -537,7 +512,9 @@ def _before_rounding(context: Context, value: t.Value) -> t.Value:
     return value
 
 
-def _finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name: str) -> k.Kernel:
+def _finish(
+    context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name: str
+) -> k.Kernel:
     variant = context.variant
     program = context.program
     instances = Sym.of(1)

@@ -24,13 +24,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     if op.op in ("any", "all"):
         dtype = BOOL
     target = k.Fragment(
-        context.names.unique(result.name or f"{op.op}_{_subject(context, value)}"),
-        dtype,
-        context.ordered(kept),
+        context.names.unique(result.name or f"{op.op}_{_subject(context, value)}"), dtype, context.ordered(kept)
     )
-    context.out.append(
-        k.Declare(target, k.Apply("identity", (), dtype, _reduction(op.op)), span=op.span)
-    )
+    context.out.append(k.Declare(target, k.Apply("identity", (), dtype, _reduction(op.op)), span=op.span))
     body = Body(context, context.ordered(coords))
     body.count(value)
     element = body.value(value, coords)
@@ -104,12 +100,7 @@ def _exchange(
 
 
 def _through_shared(
-    context: Context,
-    op: t.Reduce,
-    target: k.Fragment,
-    axis: k.LoopAxis,
-    digit: Digit,
-    partials: int,
+    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit, partials: int
 ) -> None:
     indexed = op.op in ("argmax", "argmin")
     threads = context.variant.level.threads * context.variant.batch
@@ -137,12 +128,7 @@ def _through_shared(
     current = k.Element(target, target.rep)
     _each(context, target, [k.StoreShared(name, k.Index(write, I32), current, guards)], op)
     combined = k.WarpCombine(
-        op.op,
-        name,
-        k.Index(read, I32),
-        k.Literal_(stride, I32),
-        k.Literal_(partials, I32),
-        target.rep,
+        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), k.Literal_(partials, I32), target.rep
     )
     _each(context, target, [k.Assign(target, combined)], op)
 
