@@ -10,7 +10,6 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import DType
-from tilec.ir.symbolic import Sym
 from tilec.passes.facts import Facts
 from tilec.resources import resource_root
 from tilec.source.text import NOWHERE, Span
@@ -55,21 +54,10 @@ def _macro_name(op: k.Op) -> str:
 class KernelWriter:
     """Renders one kernel; the macros call its methods as `x`."""
 
-    def __init__(self, kernel: k.Kernel, facts: Facts, source_name: str):
+    def __init__(self, kernel: k.Kernel, facts: Facts):
         self.kernel = kernel
-        self.source_name = source_name
-        self.last_line = 0
-        constants: dict[tuple[str, str], str] = {}
-        for axis in kernel.axes:
-            constants[axis.name, "lanes"] = (
-                f"min_of(kThreads{axis.suffix}, 32)" if self._lanes_vary(axis) else f"kThreads{axis.suffix}"
-            )
+        constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
         self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
-
-    @staticmethod
-    def _lanes_vary(axis: k.LoopAxis) -> bool:
-        digit = axis.layout.thread_digit
-        return digit is not None and digit.radix * digit.divisor > 32
 
     @staticmethod
     def _prover(facts: Facts, kernel: k.Kernel) -> Any:
@@ -81,6 +69,7 @@ class KernelWriter:
         for axis in kernel.axes:
             for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
                 known.lower[Var(name, "scalar")] = 0
+            known.lower[Var(f"kThreads{axis.suffix}", "scalar")] = 1
         known.lower[Var("thread", "scalar")] = 0
         return known.prove_nonnegative
 
@@ -170,7 +159,7 @@ class KernelWriter:
         """Type of a fragment's array elements: a vector where an axis is vectorised."""
         if any(a.vectorised for a in fragment.axes):
             return self.vector_type(fragment)
-        if isinstance(fragment, k.Fragment) and fragment.indexed:
+        if fragment.indexed:
             return f"Indexed<{DEVICE[fragment.rep]}>"
         return DEVICE[fragment.rep]
 
@@ -285,8 +274,3 @@ def _split_head(ops: tuple[k.Op, ...]) -> tuple[tuple[k.Op, ...], tuple[k.Op, ..
     while n < len(ops) and isinstance(ops[n], k.Let | k.Pointer):
         n += 1
     return ops[:n], ops[n:]
-
-
-def names_of(sym: Sym) -> list[str]:
-    """Names of a Sym's variables."""
-    return [v.name for v in sorted(sym.variables)]
