@@ -149,7 +149,11 @@ def host(cx: Context, expr: ast.Expr) -> HostExpr | None:
 def combine(cx: Context, op: str, left: HostExpr, right: HostExpr) -> HostExpr | None:
     """`left op right` on the host, folded where it can be; None after a message."""
     if isinstance(left, Sym) and isinstance(right, Sym):
-        folded = binary(cx, op, _entity(left), _entity(right)) if _folds(op, left, right) else None
+        folded = None
+        if _folds(op, left, right):
+            with cx.block() as ops:
+                folded = binary(cx, op, _entity(left), _entity(right))
+            folded = None if ops else folded
         if isinstance(folded, Poison):
             return None
         if folded is not None:
