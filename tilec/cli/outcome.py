@@ -24,11 +24,16 @@ def run_commands(arguments: Sequence[str]) -> int:
 
     try:
         try:
-            status = commands.main(list(arguments), prog_name="tilec", standalone_mode=False)
+            # not `commands.main`, which turns a closed pipe into an exit status of its own
+            with commands.make_context("tilec", list(arguments)) as context:
+                status = commands.invoke(context)
             sys.stdout.flush()
         except TileError as error:
             show(error.diagnostics, as_json=_wants_json(arguments))
             return error.exit_code
+        except click.exceptions.Exit as stop:
+            sys.stdout.flush()
+            return stop.exit_code
         except click.exceptions.NoArgsIsHelpError as error:
             sys.stderr.write(error.format_message() + "\n")
             return error.exit_code
