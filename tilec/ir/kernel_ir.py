@@ -82,10 +82,18 @@ class SharedElement:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """The neutral element of a reduction."""
+
+    op: str
+    rep: DType
+
+
+@dataclass(frozen=True)
 class Apply:
     """An operation of Tile IR on scalars of one dtype; `math` picks the accuracy of functions, "half" the forms whose error a
-    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "index" (an Indexed pair),
-    "value_of", "index_of"."""
+    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "indexed" (a value and its coordinate),
+    "index_of", "offset" (index · stride in 64 bits), "offset_add", "offset_sub" (plain int arithmetic that cannot overflow)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -117,7 +125,7 @@ class WarpCombine:
 
 
 Expr: TypeAlias = (
-    "Local | Literal_ | Index | Element | Memory | SharedElement | Apply | LaneReduce | WarpCombine"
+    "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
 )
 
 

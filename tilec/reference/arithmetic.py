@@ -54,7 +54,10 @@ class Arithmetic:
         """An element-wise op; presence is the intersection of its arguments'."""
         result = self.tidy(op, args, dtype, narrow)
         present = widen(intersect(args), result.data.shape)
-        return Tile(result.data, present, result.error, result.spread)
+        error = result.error
+        if error is not None and error.shape != result.data.shape:
+            error = np.broadcast_to(error, result.data.shape)
+        return Tile(result.data, present, error, result.spread)
 
     def cast(self, tile: Tile, source: DType, target: DType) -> Tile:
         """`.to(target)`."""

@@ -313,7 +313,7 @@ class BoundedArithmetic(Arithmetic):
                 if error is None:
                     return Tile(value, kept)
                 bound = np.max(error, over, initial=0.0)
-                return Tile(value, kept, _clean(value, bound, error))
+                return Tile(value, kept, _clean(value, bound, bound))
             case "sum":
                 value = np.asarray(np.sum(data, over))
                 rounding = max(count - 1, 0) * unit * np.sum(np.abs(data) + moved, over)
@@ -379,7 +379,7 @@ class BoundedArithmetic(Arithmetic):
         reach = np.max(error, axis, keepdims=True, initial=0.0)
         bound = np.broadcast_to(reach, values.data.shape)
         return (
-            Tile(values.data, values.present, _clean(values.data, bound, error)),
+            Tile(values.data, values.present, _clean(values.data, bound, bound)),
             Tile(indices.data, indices.present, np.where(bound > 0, np.inf, 0.0)),
         )
 

@@ -276,7 +276,7 @@ def vector_access(address: Address, fast: k.LoopAxis) -> bool:
 def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
     """How many elements of the current vector exist, None for all."""
     counts = [
-        k.Apply("sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32) for _, bound in guards.tails
+        k.Apply("offset_sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32) for _, bound in guards.tails
     ]
     if not counts:
         return None

@@ -26,11 +26,11 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     target = k.Fragment(
         context.names.unique(result.name or f"{op.op}_{_subject(context, value)}"), dtype, context.ordered(kept)
     )
-    context.out.append(k.Declare(target, k.Apply("identity", (), dtype, _reduction(op.op)), span=op.span))
+    context.out.append(k.Declare(target, k.Identity(op.op, dtype), span=op.span))
     body = Body(context, context.ordered(coords))
     body.count(value)
     element = body.value(value, coords)
-    element = computable(element) if not indexed else computable(element)
+    element = computable(element)
     if element.rep != dtype:
         element = k.Apply("convert", (element,), dtype)
     guards = body.reduced_guards(value, coords, op.axes)
@@ -55,10 +55,6 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.bind_scalar(result, k.Local(target.name, target.rep))
     else:
         context.fragments[result.id] = target
-
-
-def _reduction(op: str) -> str:
-    return op
 
 
 def _subject(context: Context, value: t.Value) -> str:
@@ -150,7 +146,3 @@ def _register_number(target: k.Fragment) -> Sym:
             number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "scalar"))
     return number
 
-
-def accumulator_type(dtype: DType) -> DType:
-    """The type in which a reduction accumulates."""
-    return compute_type(dtype)
