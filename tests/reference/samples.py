@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from tilec.analysis.analyse import analyse
 from tilec.ir import tile_ir as ir
 from tilec.plan.parameters import make_candidate
 from tilec.source.diagnostics import Sink, render_all
+from tilec.source.text import Source
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 from tilec.syntax.loading import load, load_source
-from tilec.source.text import Source
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -29,7 +29,7 @@ class Sample:
     scalars: dict[str, float | int]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _files(path: Path) -> Files:
     return load(str(path))
 
@@ -43,7 +43,7 @@ def names() -> list[tuple[str, str]]:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def sample(file: str, name: str) -> Sample:
     """One sample at its `example cpu` size, or the other one made smaller."""
     return analysed(_files(SAMPLES / file), name)
@@ -66,7 +66,9 @@ def analysed(files: Files, name: str, options: dict[str, str] | None = None) -> 
     return Sample(files, kernel, program, sizes, scalars)
 
 
-def example(kernel: ast.Kernel, program: ir.Program) -> tuple[dict[str, int], dict[str, float | int]]:
+def example(
+    kernel: ast.Kernel, program: ir.Program
+) -> tuple[dict[str, int], dict[str, float | int]]:
     """Sizes and scalars of the example for the CPU, else of the first with dimensions of 150 at most."""
     examples = [c for c in kernel.clauses if isinstance(c, ast.Example)]
     examples.sort(key=lambda e: e.device != "cpu")
@@ -81,5 +83,3 @@ def example(kernel: ast.Kernel, program: ir.Program) -> tuple[dict[str, int], di
         else:
             scalars[setting.name.id] = value
     return sizes, scalars
-
-
