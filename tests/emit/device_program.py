@@ -19,11 +19,23 @@ NARROW = ("f8e4m3_t", "f8e5m2_t", "f16_t", "bf16_t")
 FLOATS = ("float", "double")
 VALUES = ("bool", *INTEGERS, *NARROW, *FLOATS)
 PACKED = {"i4_t": "int8_t", "u4_t": "uint8_t"}
-UNARY = tuple("exp exp2 log log2 sqrt rsqrt sin cos tanh erf sigmoid".split())
+UNARY = tuple(
+    ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid"]
+)
 BINARY = ("div", "pow")
 ROUNDINGS = ("abs_of", "floor_of", "ceil_of", "round_of")
 INTEGER_BINARY = tuple(
-    "add_wrap sub_wrap mul_wrap floor_div floor_mod shift_left shift_right max_of min_of".split()
+    [
+        "add_wrap",
+        "sub_wrap",
+        "mul_wrap",
+        "floor_div",
+        "floor_mod",
+        "shift_left",
+        "shift_right",
+        "max_of",
+        "min_of",
+    ]
 )
 ALIGNMENTS = (1, 2, 4, 8, 16)
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -56,18 +68,14 @@ def drivers() -> list[Driver]:
             out = PACKED.get(target, target)
             made.append(_elementwise(name, source, out, f"convert<{target}>(x)"))
     for target in NARROW:
-        body = (
-            f"store_vector<4>(out + 8 * i, convert_vector<{target}>(load_vector<4, 8>(xs + 8 * i)));"
-        )
+        body = f"store_vector<4>(out + 8 * i, convert_vector<{target}>(load_vector<4, 8>(xs + 8 * i)));"
         made.append(Driver(f"pairs_{target}", "float", "int8_t", target, body))
     for packed in PACKED:
         body = (
             "store_vector<4>(out + 8 * i, convert_vector<float>(load_vector<4, 8>(xs + 4 * i)));\n"
         )
         made.append(Driver(f"unpack_{packed}", packed, "int8_t", "float", body))
-        body = (
-            f"store_vector<4>(out + 4 * i, convert_vector<{packed}>(load_vector<4, 8>(xs + 8 * i)));"
-        )
+        body = f"store_vector<4>(out + 4 * i, convert_vector<{packed}>(load_vector<4, 8>(xs + 8 * i)));"
         made.append(Driver(f"pack_{packed}", "float", "int8_t", packed, body))
     for mode in ("fast", "strict"):
         for kind in FLOATS:
@@ -180,7 +188,9 @@ def _function(driver: Driver) -> str:
     return (
         f"__device__ void {driver.name}_at(const {driver.x}* xs, const {driver.y}* ys, "
         f"{driver.out}* out, int64_t i) {{\n  {driver.body}\n}}\n"
-    ).replace("const int8_t* ys", "const int8_t*" if "ys[" not in driver.body else "const int8_t* ys")
+    ).replace(
+        "const int8_t* ys", "const int8_t*" if "ys[" not in driver.body else "const int8_t* ys"
+    )
 
 
 _RUN_GPU = """
