@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from tilec.analysis.entities import (
     POISON,
     Entity,
-    FileScope,
     Integer,
     Known,
     Poison,
     SpanTile,
+    TensorRef,
     Tile,
+    TupleOf,
     as_sym,
+    describe,
 )
 from tilec.analysis.facts import Facts
 from tilec.analysis.presence import span_presence
@@ -29,6 +30,7 @@ from tilec.ir.tile_ir import (
     Block,
     Cast,
     Constant,
+    Constraint,
     FromSym,
     Iota,
     Op,
@@ -43,6 +45,7 @@ from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import Diagnostic, Label, Sink
 from tilec.source.text import NOWHERE, Span
 from tilec.syntax import ast
+from tilec.syntax.loading import Program as Files
 
 OpType = TypeVar("OpType", bound=Op)
 
@@ -57,7 +60,7 @@ class Inline(Protocol):
     """Expands a call of a user's function."""
 
     def __call__(
-        self, cx: Context, fn: ast.Fn, home: FileScope, arguments: list[Entity], span: Span
+        self, cx: Context, fn: ast.Fn, home: ast.Module, arguments: list[Entity], span: Span
     ) -> Entity: ...
 
 
@@ -65,6 +68,7 @@ class Inline(Protocol):
 class Context:
     """Everything that the analysis of a kernel shares. `blocks` is the stack of op lists under construction."""
 
+    files: Files
     sink: Sink
     candidate: Candidate
     facts: Facts
@@ -78,11 +82,13 @@ class Context:
     next_value: int = 1
     next_trip: int = 1
     span: Span = NOWHERE
-    calls: list[str] = field(default_factory=list)
+    calls: list[ast.Fn | ast.Const] = field(default_factory=list)
+    consts: dict[int, Entity] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
     """(a, b): a `require` says that b divides a"""
     products: int = 0
+    inlined: int = 0
 
     # ---- messages
 
@@ -152,7 +158,12 @@ class Context:
 
     def name_value(self, entity: Entity, name: str) -> Entity:
         """Give a value that the last op has just made the name that it is bound to."""
-        if not isinstance(entity, Tile) or entity.value.name or not self.blocks or not self.blocks[-1]:
+        if (
+            not isinstance(entity, Tile)
+            or entity.value.name
+            or not self.blocks
+            or not self.blocks[-1]
+        ):
             return entity
         last = self.blocks[-1][-1]
         if len(last.outs) != 1 or last.outs[0] is not entity.value:
@@ -163,9 +174,9 @@ class Context:
 
     # ---- types
 
-    def axis(self, extent: Sym, presence: tuple[object, ...] = ()) -> Axis:
+    def axis(self, extent: Sym, presence: tuple[Constraint, ...] = ()) -> Axis:
         """An axis of this extent; its capacity is the number of a static one, the proven bound of another."""
-        return Axis(extent, self.facts.upper_bound(extent), presence)  # type: ignore[arg-type]
+        return Axis(extent, self.facts.upper_bound(extent), presence)
 
     def bounded_axis(self, extent: Sym, span: Span | None = None) -> Axis | None:
         """An axis whose extent needs a compile-time upper bound; None after a message."""
@@ -193,9 +204,13 @@ class Context:
         number = sym.constant
         if number is not None:
             return self.constant(number, dtype)
-        if dtype == I32 and len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
+        if len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
             atom = sym.terms[0][0][0]
-            if isinstance(atom, Var) and atom.kind == "scalar" and self.scalars[atom.name].dtype == dtype:
+            if (
+                isinstance(atom, Var)
+                and atom.kind == "scalar"
+                and self.scalars[atom.name].dtype == dtype
+            ):
                 return self.emit(Scalar(name=atom.name), TileType(dtype))
         return self.emit(FromSym(sym=sym), TileType(dtype))
 
@@ -275,8 +290,6 @@ class Context:
 
     def not_a_value(self, entity: Entity, what: str = "value") -> Poison:
         """Say that a tensor, tuple, dtype or function stands where a tile or a scalar is needed."""
-        from tilec.analysis.entities import TensorRef, TupleOf, describe
-
         match entity:
             case TensorRef(name, _, dims):
                 subscript = ", ".join(":" for _ in dims)
@@ -289,8 +302,6 @@ class Context:
 
     def sym_of(self, entity: Entity, what: str, code: str = "E0315") -> Sym | None:
         """An integer scalar as a polynomial; None after a message."""
-        from tilec.analysis.entities import describe
-
         if isinstance(entity, Poison):
             return None
         sym = as_sym(entity)
@@ -300,8 +311,6 @@ class Context:
 
     def static_number(self, entity: Entity, what: str) -> int | None:
         """A compile-time integer; None after a message. Tile sizes do not count: their number never decides a meaning."""
-        from tilec.analysis.entities import describe
-
         if isinstance(entity, Poison):
             return None
         sym = as_sym(entity)

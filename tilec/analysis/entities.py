@@ -10,6 +10,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import TileType, Value
 from tilec.plan.constants import Constant
 from tilec.syntax import ast
+from tilec.syntax.loading import Namespace
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,14 @@ class TypeOf:
 
 
 @dataclass(frozen=True)
+class ScalarRef:
+    """A scalar parameter that is not an i32 or i64; using its name makes it a value."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
 class Text:
     """A string of `print`, or `wmma` in an option."""
 
@@ -83,19 +92,11 @@ class Text:
 
 
 @dataclass(frozen=True)
-class FileScope:
-    """The names of one file: its fns and consts, and what it imports."""
+class ModuleRef:
+    """`softmax` after `import std.softmax`."""
 
-    names: dict[str, ast.Fn | ast.Const | ast.Kernel | FileScope | Imported] = field(compare=False)
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A fn or const together with the file whose names it sees."""
-
-    item: ast.Fn | ast.Const
-    home: FileScope = field(compare=False)
+    name: str
+    space: Namespace = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class FnRef:
     """A user's function and the names that its body sees."""
 
     fn: ast.Fn
-    home: FileScope = field(compare=False)
+    home: ast.Module = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Poison:
 POISON = Poison()
 
 Entity: TypeAlias = (
-    "Known | Integer | Tile | SpanTile | TensorRef | TupleOf | TypeOf | Text | FileScope | FnRef | BuiltinRef"
+    "Known | Integer | Tile | SpanTile | TensorRef | TupleOf | TypeOf | ScalarRef | Text | ModuleRef | FnRef | BuiltinRef"
     " | MethodRef | Poison"
 )
 
@@ -188,9 +189,11 @@ def describe(entity: Entity) -> str:
             return f"a tuple of {len(elements)}"
         case TypeOf(dtype):
             return f"the dtype `{dtype}`"
+        case ScalarRef(name):
+            return f"the scalar `{name}`"
         case Text():
             return "a string"
-        case FileScope():
+        case ModuleRef():
             return "a module"
         case FnRef(fn):
             return f"the fn `{fn.name}`"
@@ -209,4 +212,8 @@ def describe_type(type_: TileType) -> str:
 
 def article(noun: str) -> str:
     """The noun behind `a` or `an`, as it is spoken."""
-    return f"an {noun}" if noun[:1] in "aeiou" or noun[:1] in "f" and noun[1:2].isdigit() else f"a {noun}"
+    return (
+        f"an {noun}"
+        if noun[:1] in "aeiou" or (noun[:1] in "f" and noun[1:2].isdigit())
+        else f"a {noun}"
+    )

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilec.analysis.entities import Entity, FileScope
+from tilec.analysis.entities import Entity
 from tilec.source.text import Span
+from tilec.syntax import ast
 
 BindingKind = Literal["local", "parameter", "span", "dimension"]
 
@@ -26,7 +27,7 @@ class Binding:
 class Scope:
     """A stack of frames of names, above the names of a file. `ended` remembers names whose loop or branch has ended, for messages."""
 
-    home: FileScope
+    home: ast.Module
     frames: list[dict[str, Binding]] = field(default_factory=lambda: [{}])
     ended: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
 
@@ -44,7 +45,9 @@ class Scope:
                 return frame
         return None
 
-    def bind(self, name: str, entity: Entity, kind: BindingKind = "local", span: Span | None = None) -> None:
+    def bind(
+        self, name: str, entity: Entity, kind: BindingKind = "local", span: Span | None = None
+    ) -> None:
         """Bind in the frame where the name is, else in the innermost."""
         frame = self.frame_of(name)
         if frame is None:
@@ -52,7 +55,9 @@ class Scope:
             self.ended.pop(name, None)
         frame[name] = Binding(entity, kind, span)
 
-    def declare(self, name: str, entity: Entity, kind: BindingKind, span: Span | None = None) -> None:
+    def declare(
+        self, name: str, entity: Entity, kind: BindingKind, span: Span | None = None
+    ) -> None:
         """Bind in the innermost frame."""
         self.ended.pop(name, None)
         self.frames[-1][name] = Binding(entity, kind, span)

@@ -1,1 +1,1 @@
-"""From Kernel IR to text."""
+"""Kernel IR and launch plans to text: contexts for the templates, nothing decided here."""

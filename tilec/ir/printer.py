@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
-from tilec.ir.exhaustive import assert_never
+from tilec.source.exhaustive import assert_never
 from tilec.ir.symbolic import Sym
 
 _COLUMN = 58
@@ -72,7 +72,7 @@ def format_host(expression: ir.HostExpr) -> str:
         case ir.HostOp(op, args):
             return "(" + f" {op} ".join(map(format_host, args)) + ")"
         case _:
-            return assert_never(expression)
+            raise assert_never(expression)
 
 
 def _constraint(constraint: ir.Constraint) -> str:
@@ -84,7 +84,7 @@ def _constraint(constraint: ir.Constraint) -> str:
         case ir.InRange(index, size):
             return f"%{index}[r] in 0..{size}"
         case _:
-            return assert_never(constraint)
+            raise assert_never(constraint)
 
 
 def _term(term: ir.IndexTerm) -> str:
@@ -98,7 +98,7 @@ def _term(term: ir.IndexTerm) -> str:
         case ir.AtTile(index):
             return str(index)
         case _:
-            return assert_never(term)
+            raise assert_never(term)
 
 
 def _bound(bound: Sym | None) -> str:

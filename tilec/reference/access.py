@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
-from tilec.ir.exhaustive import assert_never
 from tilec.reference.elementwise import finish
 from tilec.reference.memory import AxisChoice, Memory, assign, open_mesh, subarray
 from tilec.reference.numbers import Array, compute_dtype, least_normal, to_compute, to_storage
 from tilec.reference.tiles import Mask, Tile, both, widen
 from tilec.source.diagnostics import TileError, fail
+from tilec.source.exhaustive import assert_never
 from tilec.source.text import NOWHERE, Span
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Accessor:
                         mask &= tile.present[0]
                     chosen.append(AxisChoice.of(mask, positions))
                 case _:
-                    assert_never(term)
+                    raise assert_never(term)
         return chosen
 
     def out_of_range(
@@ -133,7 +133,10 @@ class Accessor:
             at = tuple(p[where] for p in points)
             shape = where.shape
             self.write(
-                memory, at, np.broadcast_to(value.data, shape)[where], _at(value.error, shape, where)
+                memory,
+                at,
+                np.broadcast_to(value.data, shape)[where],
+                _at(value.error, shape, where),
             )
             return
         chosen = self.choices(op.access, memory, op.span)
@@ -204,7 +207,7 @@ class Accessor:
                 case ir.AtAll():
                     raise TypeError("`:` in a pointwise access")
                 case _:
-                    assert_never(term)
+                    raise assert_never(term)
         return tiles
 
     def load_points(self, op: ir.Load, memory: Memory) -> Tile:
@@ -259,7 +262,7 @@ class Accessor:
     ) -> None:
         """One atomic operation an element, in the order of the elements."""
         if memory.error is None:
-            if memory.dtype.is_float and memory.dtype.bits < 32 or memory.dtype.bits == 4:
+            if (memory.dtype.is_float and memory.dtype.bits < 32) or memory.dtype.bits == 4:
                 self.one_by_one(op, memory, at, data)
                 return
             target, given = memory.data, data.astype(memory.data.dtype)
@@ -346,7 +349,5 @@ def _whole(tile: Tile) -> npt.NDArray[np.bool_]:
     return where
 
 
-def _at(
-    error: Array | None, shape: tuple[int, ...], where: npt.NDArray[np.bool_]
-) -> Array | None:
+def _at(error: Array | None, shape: tuple[int, ...], where: npt.NDArray[np.bool_]) -> Array | None:
     return None if error is None else np.broadcast_to(error, shape)[where]

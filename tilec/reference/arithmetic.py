@@ -7,13 +7,22 @@ beside every element. Absent elements may hold anything; reductions and products
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import ElementwiseName
 from tilec.reference import elementwise
-from tilec.reference.numbers import Array, compute_dtype, round_to, storage_dtype, to_compute, to_storage, wrap
+from tilec.reference.numbers import (
+    Array,
+    compute_dtype,
+    round_to,
+    storage_dtype,
+    to_compute,
+    to_storage,
+    wrap,
+)
 from tilec.reference.tiles import Mask, Tile, along, both, intersect, replace_absent, widen
 
 
@@ -45,7 +54,10 @@ class Arithmetic:
         """An element-wise op; presence is the intersection of its arguments'."""
         result = self.tidy(op, args, dtype, narrow)
         present = widen(intersect(args), result.data.shape)
-        return Tile(result.data, present, result.error, result.spread)
+        error = result.error
+        if error is not None and error.shape != result.data.shape:
+            error = np.broadcast_to(error, result.data.shape)
+        return Tile(result.data, present, error, result.spread)
 
     def cast(self, tile: Tile, source: DType, target: DType) -> Tile:
         """`.to(target)`."""
@@ -66,7 +78,9 @@ class Arithmetic:
         over = tuple(axes)
         match op:
             case "sum":
-                data = np.logical_or.reduce(data, over) if dtype.kind == "bool" else _sum(data, over)
+                data = (
+                    np.logical_or.reduce(data, over) if dtype.kind == "bool" else _sum(data, over)
+                )
             case "prod":
                 data = np.prod(data, over, dtype=data.dtype)
             case "max" | "min":
@@ -155,7 +169,7 @@ def _sum(data: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(np.sum(data, axes, dtype=data.dtype))
 
 
-def _extreme(op: str, data: Array, axes: tuple[int, ...], start: object) -> Array:
+def _extreme(op: str, data: Array, axes: tuple[int, ...], start: Any) -> Array:
     function = np.max if op == "max" else np.min
     return np.asarray(function(data, axes, initial=start))
 
@@ -167,14 +181,15 @@ def descending(data: Array, mask: Mask, axis: int) -> Array:
         absent = np.broadcast_to(~along(mask, axis, data.ndim), data.shape)
     if data.dtype.kind == "f":
         return np.lexsort((-data, ~np.isnan(data), absent), axis)
-    key = data if data.dtype.kind == "b" else data
-    return np.lexsort((~key, absent), axis)
+    return np.lexsort((~data, absent), axis)
 
 
 def to_tf32(data: Array) -> Array:
     """float32 rounded to 10 bits of mantissa, nearest even."""
     bits = np.ascontiguousarray(data, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    rounded = (bits + np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(
+        0xFFFFE000
+    )
     return np.where(np.isfinite(data), rounded.view(np.float32), data).reshape(data.shape)
 
 
@@ -182,7 +197,9 @@ def _integer_product(left: Array, right: Array, types: tuple[DType, DType, DType
     """Exact, then wrapped to i32: in float64 (a BLAS product) where it fits into 53 bits."""
     bits = types[0].bits + types[1].bits + max(left.shape[-1], 1).bit_length()
     if bits <= 53:
-        product = np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(np.int64)
+        product: Array = np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(
+            np.int64
+        )
     else:
         product = np.matmul(left.astype(np.int64), right.astype(np.int64))
     return product.astype(compute_dtype(types[2]))

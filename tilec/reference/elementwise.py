@@ -144,7 +144,9 @@ def convert(data: Array, source: DType, target: DType) -> Array:
     if target.kind == "bool":
         return np.asarray(data != 0)
     if source.is_float:
-        whole = np.trunc(np.nan_to_num(data.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        whole = np.trunc(
+            np.nan_to_num(data.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        )
         low, high = target.minimum, target.maximum
         inside = np.clip(whole, float(low), float(high))
         at_top = inside >= float(high)

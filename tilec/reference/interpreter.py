@@ -14,7 +14,6 @@ from itertools import product
 import numpy as np
 
 from tilec.ir import tile_ir as ir
-from tilec.ir.exhaustive import assert_never
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
 from tilec.reference.arithmetic import Arithmetic
@@ -22,8 +21,9 @@ from tilec.reference.memory import Memory
 from tilec.reference.numbers import Array
 from tilec.reference.precision import narrow_values
 from tilec.reference.running_error import BoundedArithmetic
-from tilec.reference.tiles import Mask, Tile, widen
+from tilec.reference.tiles import Mask, Tile
 from tilec.source.diagnostics import fail
+from tilec.source.exhaustive import assert_never
 from tilec.source.text import NOWHERE
 
 Observer = Callable[[ir.Value, Tile, Callable[[Sym], int]], None]
@@ -112,7 +112,7 @@ class Interpreter:
                     self.uncertain = True
                 return int(tile.data)
             case _:
-                return assert_never(var.kind)
+                raise assert_never(var.kind)
 
     def _memories(self, arrays: Mapping[str, Array], bounds: bool) -> dict[str, Memory]:
         atomic = {o.access.tensor for o in walk(self.program) if isinstance(o, ir.Atomic)}
@@ -306,9 +306,7 @@ class Interpreter:
             case ir.Slice():
                 return self.slice(op)
             case ir.Reduce():
-                return arithmetic.reduce(
-                    op.op, self.tile(op.arg), op.axes, op.arg.type.dtype
-                )
+                return arithmetic.reduce(op.op, self.tile(op.arg), op.axes, op.arg.type.dtype)
             case ir.Scan():
                 return arithmetic.scan(op.op, self.tile(op.arg), op.axis, op.arg.type.dtype)
             case ir.Dot():
@@ -387,9 +385,7 @@ class Interpreter:
             self.define(value, Tile(data, kept, error))
 
 
-def scalar_values(
-    program: ir.Program, given: Mapping[str, float | int]
-) -> dict[str, float | int]:
+def scalar_values(program: ir.Program, given: Mapping[str, float | int]) -> dict[str, float | int]:
     """Every scalar parameter's value: given, or its default. Raises E0730 for one without, E0732 for an unknown name."""
     values: dict[str, float | int] = {}
     for scalar in program.scalars:
@@ -478,9 +474,9 @@ def _shortest(old: list[Sym], new: list[Sym]) -> tuple[int, int]:
     for total in range(1, len(old) + len(new) + 1):
         for width in range(min(total, len(old)), -1, -1):
             height = total - width
-            if height <= len(new) and (width and height or not old or not new):
-                if _count(old[:width]) == _count(new[:height]):
-                    return width, height
+            allowed = height <= len(new) and ((width and height) or not old or not new)
+            if allowed and _count(old[:width]) == _count(new[:height]):
+                return width, height
     return len(old), len(new)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +141,9 @@ class Memory:
         wanted = array_shape(self.shape, self.tensor.dtype)
         if self.strides is None and array.shape != wanted:
             raise fail(
-                "E0904", f"array `{self.tensor.name}` has shape {array.shape}, not {wanted}", self.tensor.span
+                "E0904",
+                f"array `{self.tensor.name}` has shape {array.shape}, not {wanted}",
+                self.tensor.span,
             )
         if self.strides is not None:
             steps = zip(self.shape, self.strides, strict=True)

@@ -7,7 +7,7 @@ narrower than f64 as float32 holding a value of the narrow type, i4/u4 as int8/u
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -43,17 +43,18 @@ _GREATEST |= {"bf16": float.fromhex("0x1.fep127"), "f32": float(np.finfo(np.floa
 _GREATEST |= {"f64": float(np.finfo(np.float64).max)}
 
 
-@lru_cache(maxsize=None)
+@cache
 def storage_dtype(dtype: DType) -> np.dtype[Any]:
     """Element type of a user's array; bytes of two elements for i4 and u4."""
-    return np.dtype(_STORAGE[dtype.name])
+    found: np.dtype[Any] = np.dtype(_STORAGE[dtype.name])
+    return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def compute_dtype(dtype: DType) -> np.dtype[Any]:
     """Element type of a tile in the interpreter."""
     if dtype.is_float:
-        return np.dtype(np.float64 if dtype.bits == 64 else np.float32)
+        return np.dtype(np.float64) if dtype.bits == 64 else np.dtype(np.float32)
     if dtype.bits == 4:
         return np.dtype(np.int8 if dtype.kind == "int" else np.uint8)
     return storage_dtype(dtype)
@@ -83,10 +84,11 @@ def round_to(data: Array, dtype: DType) -> Array:
 def wrap(data: Array, dtype: DType) -> Array:
     """Integers reduced to the range of `dtype`, in compute form."""
     if dtype.bits == 4:
-        low = data.astype(np.uint8) & np.uint8(15)
+        low: Array = data.astype(np.uint8) & np.uint8(15)
         if dtype.kind == "uint":
             return low
-        return ((low ^ np.uint8(8)).astype(np.int8) - np.int8(8)).astype(np.int8)
+        signed: Array = (low ^ np.uint8(8)).astype(np.int8) - np.int8(8)
+        return signed
     return data.astype(compute_dtype(dtype), copy=False)
 
 
@@ -115,7 +117,8 @@ def unpack(packed: Array, shape: tuple[int, ...], dtype: DType) -> Array:
 def pack(data: Array) -> Array:
     """Bytes of 4-bit elements, flat; the number of elements is even."""
     nibbles = data.reshape(-1).astype(np.uint8) & np.uint8(15)
-    return nibbles[0::2] | (nibbles[1::2] << np.uint8(4))
+    packed: Array = nibbles[0::2] | (nibbles[1::2] << np.uint8(4))
+    return packed
 
 
 def array_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:

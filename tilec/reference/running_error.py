@@ -8,15 +8,15 @@ Stability of Numerical Algorithms*, section 3.3, first order replaced by interva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilec.ir.dtypes import F32, DType
 from tilec.ir.tile_ir import ElementwiseName
 from tilec.reference import elementwise
-from tilec.reference.arithmetic import Arithmetic, descending, to_tf32
-from tilec.reference.numbers import Array, greatest, least_normal, round_to, to_storage
+from tilec.reference.arithmetic import Arithmetic, to_tf32
+from tilec.reference.numbers import Array, greatest, least_normal, round_to
 from tilec.reference.tiles import Tile, intersect, replace_absent, widen
 
 COARSE = 2.0**-10.5
@@ -190,14 +190,14 @@ class BoundedArithmetic(Arithmetic):
             corner = np.zeros_like(value)
             for sign in (-1, 1):
                 for other in (-1, 1):
-                    moved = np.power(base + sign * _error(args[0]), exponent + other * _error(args[1]))
+                    moved = np.power(
+                        base + sign * _error(args[0]), exponent + other * _error(args[1])
+                    )
                     corner = np.maximum(corner, np.abs(moved - value))
             total = total + corner
         return self.settle(value, np.where(np.isfinite(value), total, 0.0), dtype)
 
-    def function(
-        self, op: str, arg: Tile, value: Array, dtype: DType, narrow: bool
-    ) -> Tile:
+    def function(self, op: str, arg: Tile, value: Array, dtype: DType, narrow: bool) -> Tile:
         """A function of one argument: its own error from the table, and how far the argument's error moves it."""
         x = np.asarray(arg.data, np.float64)
         own = np.abs(value) * self.function_ulps(op, x, arg.spread) * self.ulp(dtype)
@@ -313,7 +313,7 @@ class BoundedArithmetic(Arithmetic):
                 if error is None:
                     return Tile(value, kept)
                 bound = np.max(error, over, initial=0.0)
-                return Tile(value, kept, _clean(value, bound, error))
+                return Tile(value, kept, _clean(value, bound, bound))
             case "sum":
                 value = np.asarray(np.sum(data, over))
                 rounding = max(count - 1, 0) * unit * np.sum(np.abs(data) + moved, over)
@@ -327,9 +327,7 @@ class BoundedArithmetic(Arithmetic):
         result = self.settle(value, np.where(np.isfinite(value), total, 0.0), dtype)
         if error is not None:
             doubtful = np.isinf(np.max(error, over, initial=0.0))
-            return Tile(
-                result.data, kept, _nonzero(np.where(doubtful, np.inf, _error(result)))
-            )
+            return Tile(result.data, kept, _nonzero(np.where(doubtful, np.inf, _error(result))))
         return Tile(result.data, kept, result.error)
 
     def arg_reduce(self, op: str, tile: Tile, axis: int, kept: tuple[object, ...]) -> Tile:
@@ -345,7 +343,9 @@ class BoundedArithmetic(Arithmetic):
         error = replace_absent(tile.error, tile.present, (axis,), 0.0)
         where = np.expand_dims(index, axis)
         floor = np.take_along_axis(sign * data - error, where, axis)
-        rival = (sign * data + error >= floor) & (error + np.take_along_axis(error, where, axis) > 0)
+        rival = (sign * data + error >= floor) & (
+            error + np.take_along_axis(error, where, axis) > 0
+        )
         np.put_along_axis(rival, where, False, axis)
         doubtful = rival.any(axis)
         return Tile(index, present, np.where(doubtful, np.inf, 0.0) if doubtful.any() else None)
@@ -379,7 +379,7 @@ class BoundedArithmetic(Arithmetic):
         reach = np.max(error, axis, keepdims=True, initial=0.0)
         bound = np.broadcast_to(reach, values.data.shape)
         return (
-            Tile(values.data, values.present, _clean(values.data, bound, error)),
+            Tile(values.data, values.present, _clean(values.data, bound, bound)),
             Tile(indices.data, indices.present, np.where(bound > 0, np.inf, 0.0)),
         )
 
@@ -464,7 +464,9 @@ def _product_error(a: Tile, b: Tile) -> Array:
     x, y = np.abs(a.data), np.abs(b.data)
     total = x * eb + y * ea + ea * eb
     if ea.any() or eb.any():
-        zero_times_infinity = (np.isinf(x) & (eb > 0) & (y <= eb)) | (np.isinf(y) & (ea > 0) & (x <= ea))
+        zero_times_infinity = (np.isinf(x) & (eb > 0) & (y <= eb)) | (
+            np.isinf(y) & (ea > 0) & (x <= ea)
+        )
         unknown = np.isinf(ea) | np.isinf(eb) | zero_times_infinity
         settled = (np.isinf(x) | np.isinf(y)) & ~unknown
         total = np.where(unknown, np.inf, np.where(settled, 0.0, total))
@@ -525,5 +527,3 @@ def _masked_error(tile: Tile, cleared: Array) -> Array:
     """Errors of an operand, none where it was cleared or is no number."""
     assert tile.error is not None
     return np.where((cleared == 0) & ~np.isfinite(tile.data), 0.0, tile.error)
-
-

@@ -62,7 +62,9 @@ def along(mask: npt.NDArray[np.bool_], axis: int, rank: int) -> npt.NDArray[np.b
     return mask.reshape([-1 if n == axis else 1 for n in range(rank)])
 
 
-def replace_absent(data: Array, present: tuple[Mask, ...], axes: Sequence[int], value: object) -> Array:
+def replace_absent(
+    data: Array, present: tuple[Mask, ...], axes: Sequence[int], value: object
+) -> Array:
     """`data` with the elements that are absent along one of `axes` replaced by `value`."""
     for axis in axes:
         mask = present[axis]

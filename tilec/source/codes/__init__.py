@@ -7,7 +7,15 @@ W is a warning, W06 a performance warning.
 
 from __future__ import annotations
 
-from tilec.source.codes import analysis, command, compiling, environment, syntax
+from tilec.source.codes import (
+    analysis,
+    command,
+    compiling,
+    environment,
+    running,
+    syntax,
+    verification,
+)
 from tilec.source.codes.entry import CodeEntry
 
 CODES: dict[str, CodeEntry] = {
@@ -16,6 +24,8 @@ CODES: dict[str, CodeEntry] = {
     **compiling.CODES,
     **command.CODES,
     **environment.CODES,
+    **running.CODES,
+    **verification.CODES,
 }
 """Every code that tilec can print, with its title and explanation."""
 

@@ -1,7 +1,94 @@
-"""Codes E07 and E09: the command line, and results that did not verify."""
+"""Codes E07: the command line."""
 
 from __future__ import annotations
 
 from tilec.source.codes.entry import CodeEntry
 
-CODES: dict[str, CodeEntry] = {}
+CODES: dict[str, CodeEntry] = {
+    "E0701": CodeEntry(
+        "command line not understood",
+        "There is no such command or option, or an argument is missing. `tilec --help` lists the commands, "
+        "`tilec compile --help` the options of one.",
+    ),
+    "E0702": CodeEntry(
+        "command line refused",
+        "An argument names something that cannot be used, such as a file that cannot be opened.",
+    ),
+    "E0703": CodeEntry(
+        "program file cannot be read",
+        "The file named on the command line is missing, is a folder, or may not be read. Check the path; "
+        "`tilec run` without a file runs every `.tile` file of the current folder.",
+    ),
+    "E0704": CodeEntry(
+        "output cannot be written",
+        "The folder of an output is missing, is not a folder, or may not be written. tilec makes no folders for "
+        "`-o`: make it first (`mkdir -p build`) or name another path. An output that was there is left as it was.",
+    ),
+    "E0705": CodeEntry(
+        "not of the form NAME=VALUE",
+        "`-D`, `-s` and `--input` take a name, an equals sign and a value, such as `-D BM=128` or `-s M=4096`; "
+        "one name has one value.",
+    ),
+    "E0706": CodeEntry(
+        "no such kernel",
+        "The kernel named after the file is not one of its kernels. The message lists those that it has.",
+    ),
+    "E0707": CodeEntry(
+        "unknown architecture",
+        "`--arch` takes the name of a GPU architecture that tilec has a table for, such as `sm_80` (A100), `sm_90` "
+        "(H100, H200) or `sm_120` (RTX 50).",
+    ),
+    "E0708": CodeEntry(
+        "output for one architecture",
+        "`--emit ptx` and `--emit cubin` produce code of one architecture, `kernel-ir` the program of one: give "
+        "`--arch` once. A `.cu` may hold several.",
+    ),
+    "E0709": CodeEntry(
+        "options that exclude each other",
+        "Two of the options given ask for different things, such as `--check-only` with `-o`. Leave one out.",
+    ),
+    "E0710": CodeEntry(
+        "warnings as errors",
+        "With `--warnings-as-errors` a warning stops the work as an error does. Change what the warning is about, or "
+        "leave the option out.",
+    ),
+    "E0711": CodeEntry(
+        "size not known",
+        "Every run-time size of a kernel needs a value: from `-s M=4096`, from an `example` clause, or from the shape "
+        "of an array given with `--input`.",
+    ),
+    "E0712": CodeEntry(
+        "value does not fit",
+        "A size is an integer from 0 to 2147483647, a scalar a value of its dtype. A name that is not one of "
+        "the kernel's sizes or scalars cannot be set with `-s`.",
+    ),
+    "E0713": CodeEntry(
+        "contract not held",
+        "The sizes and scalars given violate a `require` of the kernel, or a dimension expression such as `H // G` "
+        "differs from the array's. The launcher of the generated code refuses such a call in the same way.",
+    ),
+    "E0714": CodeEntry(
+        "array does not fit",
+        "The array given for a parameter has another dtype or shape, is not dense, or its file cannot be read. "
+        "The message says what the parameter takes.",
+    ),
+    "E0715": CodeEntry(
+        "arguments overlap",
+        "No output and no `inout` parameter may share bytes with another argument: the instances of a kernel run in no "
+        "order, so one could read what another has written. Give the output memory of its own.",
+    ),
+    "E0716": CodeEntry(
+        "device not available in this version",
+        "`--device cpu` will run the kernel text itself on the CPU. That emulator is not part of this version: "
+        "`--device reference` runs the interpreter, `--device gpu` the GPU.",
+    ),
+    "E0717": CodeEntry(
+        "nothing to run",
+        "Without a file `tilec run` runs every `.tile` file of the current folder; there is none.",
+    ),
+    "E0718": CodeEntry(
+        "reference function cannot be used",
+        "`--reference module:function` names a Python function that takes the kernel's inputs by name as float64 arrays "
+        "and returns the output, or a tuple or a dict of them. The module is looked for in the current folder first.",
+    ),
+}

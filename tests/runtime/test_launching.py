@@ -1,0 +1,134 @@
+"""The launch plan evaluated in Python."""
+
+from __future__ import annotations
+
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.runtime.plans import scaled_rows, two_steps
+from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F64, I8, U16, U64
+from tilec.runtime.arguments import CallSizes, round_float
+from tilec.runtime.launching import (
+    choose_target,
+    concrete_launches,
+    float_bits,
+    pack_scalar,
+    runs_on,
+    workspace_bytes,
+    wrapped,
+)
+from tilec.source.diagnostics import TileError
+
+PLACES = {"x": 1 << 40, "y": 1 << 41}
+
+
+def launches(dims: dict[str, int], places: dict[str, int] = PLACES):
+    plan = scaled_rows()
+    sizes = CallSizes(dims, {"scale": 0.5})
+    return concrete_launches(plan, choose_target(plan, (9, 0)), sizes, places)
+
+
+def test_the_first_launch_whose_condition_holds_is_taken() -> None:
+    (vector,) = launches({"M": 9, "N": 8})
+    assert (vector.kernel, vector.grid, vector.block, vector.shared_bytes) == (
+        "scaled_rows_v8",
+        3,
+        128,
+        1024,
+    )
+    (general,) = launches({"M": 9, "N": 8}, {"x": (1 << 40) + 2, "y": 1 << 41})
+    assert (general.kernel, general.grid, general.block) == ("scaled_rows_v1", 9, 64)
+
+
+def test_arguments_are_packed_as_the_kernel_declares_them() -> None:
+    (launch,) = launches({"M": 1 << 20, "N": 1 << 20})
+    assert launch.format == "PPiqf"
+    expected = struct.pack("@QQi4xqf", 1 << 40, 1 << 41, 1 << 20, 1 << 40, 0.5)
+    assert launch.packed == expected
+
+
+def test_an_empty_grid_launches_nothing() -> None:
+    assert launches({"M": 0, "N": 8}) == []
+
+
+def test_too_many_ctas_are_refused() -> None:
+    plan = two_steps()
+    target = plan.targets[0]
+    places = {"x": 4096, "s": 8192}
+    assert len(concrete_launches(plan, target, CallSizes({"N": 1 << 30}), places)) == 2
+    wide = scaled_rows()
+    huge = CallSizes({"M": (1 << 31) + 1, "N": 8}, {"scale": 1.0})
+    with pytest.raises(TileError, match="a grid has at most"):
+        concrete_launches(wide, wide.targets[0], huge, {"x": 2, "y": 4096})
+
+
+def test_temps_lie_in_the_workspace() -> None:
+    plan, sizes = two_steps(), CallSizes({"N": 1000})
+    assert workspace_bytes(plan, sizes) == 4 * 4 + 256
+    first, last = concrete_launches(plan, plan.targets[0], sizes, {"x": 512, "s": 1024}, 1 << 20)
+    assert [a.value for a in first.arguments] == [512, (1 << 20) + 256]
+    assert [a.value for a in last.arguments] == [(1 << 20) + 256, 1024]
+    assert (first.grid, last.grid) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [
+        ("sm_80", (8, 0), True),
+        ("sm_80", (8, 9), True),
+        ("sm_89", (8, 6), False),
+        ("sm_80", (9, 0), False),
+        ("sm_90a", (9, 0), True),
+        ("sm_100", (10, 3), True),
+        ("sm_90a", (10, 0), False),
+    ],
+)
+def test_which_machine_code_runs_where(arch, capability, runs) -> None:
+    assert runs_on(arch, capability) == runs
+
+
+def test_the_newest_fitting_target_is_chosen() -> None:
+    assert choose_target(scaled_rows(), (8, 6)).arch == "sm_80"
+    assert choose_target(scaled_rows(), (9, 0)).arch == "sm_90"
+    with pytest.raises(TileError) as error:
+        choose_target(scaled_rows(), (7, 5))
+    assert error.value.diagnostics[0].code == "E0812"
+    assert error.value.exit_code == 3
+
+
+def test_integers_wrap_as_in_c() -> None:
+    assert wrapped(1 << 31, 32) == -(1 << 31)
+    assert wrapped(-1, 32) == -1
+    assert wrapped((1 << 63) + 5, 64) == -(1 << 63) + 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numpy_dtype", "bits"),
+    [
+        (F16, np.float16, np.uint16),
+        (BF16, ml_dtypes.bfloat16, np.uint16),
+        (F8E4M3, ml_dtypes.float8_e4m3fn, np.uint8),
+        (F8E5M2, ml_dtypes.float8_e5m2, np.uint8),
+    ],
+)
+def test_bits_of_every_value(dtype, numpy_dtype, bits) -> None:
+    count = 1 << min(dtype.bits, 12)
+    step = (1 << dtype.bits) // count
+    for pattern in range(0, 1 << dtype.bits, step):
+        value = float(np.array(pattern, bits).view(numpy_dtype))
+        packed = float_bits(value, dtype)
+        again = float(np.array(packed, bits).view(numpy_dtype))
+        assert again == value or (again != again and value != value), hex(pattern)
+        assert round_float(value, dtype) == value or value != value
+
+
+def test_scalars_by_dtype() -> None:
+    assert pack_scalar(BOOL, True).code == "B"
+    assert pack_scalar(I8, -3).code == "b"
+    assert pack_scalar(U16, 65535).code == "H"
+    assert pack_scalar(U64, 1 << 63).value == 1 << 63
+    assert pack_scalar(F64, 0.1).value == 0.1
+    assert pack_scalar(BF16, 1.0).value == 0x3F80

@@ -1,0 +1,93 @@
+"""`tilec compile`: a `.tile` file to CUDA."""
+
+from __future__ import annotations
+
+import click
+
+from tilec.jobs.compiling import EMISSIONS, CompileRequest
+
+
+@click.command("compile")
+@click.argument("file")
+@click.argument("kernel", required=False)
+@click.option("-o", "output", metavar="PATH", help="Where the output goes; `-` is standard output.")
+@click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
+@click.option(
+    "--arch",
+    "archs",
+    multiple=True,
+    metavar="ARCH",
+    help="A GPU architecture such as sm_90; several give one file. Default sm_80.",
+)
+@click.option("--header", metavar="PATH", help="Also write a C and C++ header.")
+@click.option(
+    "--emit", type=click.Choice(EMISSIONS), default="cu", show_default=True, help="What to write."
+)
+@click.option(
+    "--print-after", multiple=True, metavar="PASS", help="Print the program after a pass."
+)
+@click.option("--save-temps", metavar="DIR", help="Keep every stage in a folder.")
+@click.option("-MD", "depfile", is_flag=True, help="Write a dependency file for make or ninja.")
+@click.option(
+    "-MF", "depfile_path", metavar="FILE", help="Its path; default: the output's with `.d`."
+)
+@click.option("-MT", "depfile_target", metavar="TARGET", help="Its target; default: the output.")
+@click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
+@click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
+@click.option(
+    "--diagnostics",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of messages on standard error.",
+)
+@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+@click.option("--warnings-as-errors", is_flag=True, help="Write nothing if there is a warning.")
+@click.option("--no-warnings", is_flag=True, help="Print no warnings.")
+def compile_command(
+    file: str,
+    kernel: str | None,
+    output: str | None,
+    defines: tuple[str, ...],
+    archs: tuple[str, ...],
+    header: str | None,
+    emit: str,
+    print_after: tuple[str, ...],
+    save_temps: str | None,
+    depfile: bool,
+    depfile_path: str | None,
+    depfile_target: str | None,
+    check_only: bool,
+    nvcc: str | None,
+    diagnostics: str,
+    json_diagnostics: bool,
+    warnings_as_errors: bool,
+    no_warnings: bool,
+) -> None:
+    """Compile FILE to CUDA: all its kernels, or KERNEL alone.
+
+    The output is a function of the file, its imports and the options: the same bytes on any machine. Nothing is
+    written if there is an error.
+    """
+    from tilec.jobs.compiling import run_compile
+
+    request = CompileRequest(
+        file=file,
+        kernel=kernel,
+        output=output,
+        defines=defines,
+        archs=archs,
+        header=header,
+        emit=emit,
+        print_after=print_after,
+        save_temps=save_temps,
+        depfile=depfile or depfile_path is not None or depfile_target is not None,
+        depfile_path=depfile_path,
+        depfile_target=depfile_target,
+        check_only=check_only,
+        nvcc=nvcc,
+        as_json=json_diagnostics or diagnostics == "json",
+        warnings_as_errors=warnings_as_errors,
+        no_warnings=no_warnings,
+    )
+    run_compile(request)

@@ -1,0 +1,114 @@
+"""From what a command raises to messages and an exit status. No traceback reaches the user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import click
+
+from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
+
+INTERRUPTED = 128 + int(signal.SIGINT)
+BROKEN_PIPE = 128 + 13
+"""Exit statuses as a shell reports the signals SIGINT and SIGPIPE."""
+
+
+def run_commands(arguments: Sequence[str]) -> int:
+    """Run the command that `arguments` name; returns the exit status, having printed every message."""
+    from tilec.cli.group import commands
+
+    try:
+        try:
+            status = commands.main(list(arguments), prog_name="tilec", standalone_mode=False)
+            sys.stdout.flush()
+        except TileError as error:
+            show(error.diagnostics, as_json=_wants_json(arguments))
+            return error.exit_code
+        except click.exceptions.NoArgsIsHelpError as error:
+            sys.stderr.write(error.format_message() + "\n")
+            return error.exit_code
+        except click.ClickException as error:
+            usage = usage_error(error)
+            show(usage.diagnostics, as_json=_wants_json(arguments))
+            return usage.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            sys.stderr.write("interrupted\n")
+            return INTERRUPTED
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            fault = _fault(error, arguments)
+            show(fault.diagnostics, as_json=_wants_json(arguments))
+            return fault.exit_code
+    except BrokenPipeError:
+        # what is still buffered has no reader: send it nowhere, or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return status if isinstance(status, int) else 0
+
+
+def show(diagnostics: Iterable[Diagnostic], *, as_json: bool) -> None:
+    """Print messages on standard error, as text or as one JSON array."""
+    found = list(diagnostics)
+    if found:
+        sys.stderr.write((render_json(found) if as_json else render_all(found)) + "\n")
+
+
+def usage_error(error: click.ClickException) -> TileError:
+    """click's complaint about the command line in our form."""
+    message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    code = "E0701" if isinstance(error, click.UsageError) else "E0702"
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        message = f"no such option `{error.option_name}`"
+        hint = " or ".join(f"`{p}`" for p in sorted(error.possibilities))
+        return fail(code, message, help=f"did you mean {hint}?")
+    path = context.command_path if context else "tilec"
+    return fail(code, message.replace("'", "`"), help=f"`{path} --help` lists what there is")
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the command line asks for JSON messages (it may be too wrong to be parsed)."""
+    pairs = pairwise(arguments)
+    return (
+        "--json-diagnostics" in arguments
+        or "--diagnostics=json" in arguments
+        or ("--diagnostics", "json") in pairs
+    )
+
+
+def _fault(error: Exception, arguments: Sequence[str]) -> TileError:
+    """The internal fault for an exception nobody expected, with a bundle of all `.tile` files named."""
+    import shlex
+
+    from tilec.toolchain.fault import internal_fault
+
+    files: dict[str, str | bytes] = {"command.txt": f"tilec {shlex.join(arguments)}\n"}
+    sources = [a for a in arguments if a.endswith(".tile")]
+    for name in sources:
+        try:
+            files[Path(name).name] = Path(name).read_bytes()
+        except OSError:
+            continue
+    return internal_fault(error, _doing(error, sources), files)
+
+
+def _doing(error: Exception, sources: Sequence[str]) -> str:
+    """What tilec was at, by the innermost of its own frames."""
+    place = ""
+    frame = error.__traceback__
+    while frame is not None:
+        name = str(frame.tb_frame.f_globals.get("__name__", ""))
+        if name.startswith("tilec.") and not name.startswith("tilec.cli"):
+            place = name
+        frame = frame.tb_next
+    of = f" on `{sources[0]}`" if sources else ""
+    if place.startswith("tilec.passes."):
+        return f"running the pass `{place.rpartition('.')[2]}`{of}"
+    return f"working in `{place}`{of}" if place else f"working{of}"

@@ -1,0 +1,105 @@
+"""`tilec run`: kernels on the GPU, or in the interpreter, verified."""
+
+from __future__ import annotations
+
+import click
+
+DEVICES = ("auto", "gpu", "cpu", "reference")
+
+
+@click.command("run")
+@click.argument("file", required=False)
+@click.argument("kernel", required=False)
+@click.option(
+    "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A run-time size or scalar."
+)
+@click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=FILE", help="An argument from a .npy file."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs."
+)
+@click.option(
+    "--size", type=click.Choice(["example", "cpu"]), help="Which `example` clauses to run."
+)
+@click.option("--small", is_flag=True, help="Run at 20 ragged size sets instead.")
+@click.option(
+    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to run."
+)
+@click.option(
+    "--arch", metavar="ARCH", help="Compile for this architecture; default: the device's."
+)
+@click.option(
+    "--reference", metavar="MODULE:FUNCTION", help="Also verify against a Python function."
+)
+@click.option(
+    "--rtol", type=click.FloatRange(min=0), help="Replace the bounds: relative tolerance."
+)
+@click.option(
+    "--atol", type=click.FloatRange(min=0), help="Replace the bounds: absolute tolerance."
+)
+@click.option("--bench", is_flag=True, help="Time each kernel that verified.")
+@click.option("--save", metavar="DIR", help="Keep inputs and outputs as .npy files.")
+@click.option(
+    "--json", "json_path", metavar="PATH", help="Write the results as JSON; `-` is standard output."
+)
+@click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
+@click.option(
+    "--diagnostics",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of messages on standard error.",
+)
+@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+def run_command(
+    file: str | None,
+    kernel: str | None,
+    settings: tuple[str, ...],
+    defines: tuple[str, ...],
+    inputs: tuple[str, ...],
+    seed: int,
+    size: str | None,
+    small: bool,
+    device: str,
+    arch: str | None,
+    reference: str | None,
+    rtol: float | None,
+    atol: float | None,
+    bench: bool,
+    save: str | None,
+    json_path: str | None,
+    nvcc: str | None,
+    diagnostics: str,
+    json_diagnostics: bool,
+) -> int:
+    """Run KERNEL of FILE and verify what it computes.
+
+    Without KERNEL all kernels of the file run, without FILE those of every .tile file in the current folder. The exit
+    status is the worst of them.
+    """
+    from tilec.jobs.running import RunRequest, run_files
+
+    return run_files(
+        RunRequest(
+            file=file,
+            kernel=kernel,
+            settings=settings,
+            defines=defines,
+            inputs=inputs,
+            seed=seed,
+            size=size,
+            small=small,
+            device=device,
+            arch=arch,
+            reference=reference,
+            rtol=rtol,
+            atol=atol,
+            bench=bench,
+            save=save,
+            json_path=json_path,
+            nvcc=nvcc,
+            as_json=json_diagnostics or diagnostics == "json",
+        )
+    )

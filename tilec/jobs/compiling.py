@@ -1,0 +1,251 @@
+"""The work of `tilec compile`: one request to files on disk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.source.diagnostics import (
+    Diagnostic,
+    TileError,
+    fail,
+    render_all,
+    render_json,
+)
+
+if TYPE_CHECKING:
+    from tilec.compiled import CompiledFile
+    from tilec.toolchain.build import Built
+
+EMISSIONS = ("ast", "tile-ir", "kernel-ir", "cu", "ptx", "cubin", "manifest")
+"""What `--emit` takes."""
+
+_EXTENSIONS = {"cu": ".cu", "ptx": ".ptx", "cubin": ".cubin"}
+"""Emissions that go to a file where `-o` is not given; the others go to standard output."""
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
+    default; `depfile` is also set where only its path or target was given."""
+
+    file: str
+    kernel: str | None = None
+    output: str | None = None
+    defines: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    header: str | None = None
+    emit: str = "cu"
+    print_after: tuple[str, ...] = ()
+    save_temps: str | None = None
+    depfile: bool = False
+    depfile_path: str | None = None
+    depfile_target: str | None = None
+    check_only: bool = False
+    nvcc: str | None = None
+    as_json: bool = False
+    warnings_as_errors: bool = False
+    no_warnings: bool = False
+
+
+def run_compile(request: CompileRequest) -> None:
+    """Compile and write. Prints warnings and snapshots on standard error. Raises TileError; then nothing was written."""
+    check_source(request.file)
+    _check_options(request)
+    archs = parse_archs(request.archs)
+    if request.emit in ("ptx", "cubin", "kernel-ir") and len(archs) > 1:
+        named = ", ".join(f"`{a}`" for a in archs)
+        raise fail("E0708", f"`--emit {request.emit}` is for one architecture, not for {named}")
+    compiled, text = _compile(request, archs)
+    warnings = () if request.no_warnings else compiled.diagnostics
+    _stop_at_warnings(request, compiled)
+    if warnings and not request.no_warnings:
+        shown = render_json(warnings) if request.as_json else render_all(warnings)
+        sys.stderr.write(shown + "\n")
+    for name in request.print_after:
+        sys.stderr.write(f"// after {name}\n{compiled.snapshots.get(name, '').rstrip()}\n")
+    if request.check_only:
+        return
+    built = _build(request, compiled) if request.emit in ("ptx", "cubin") else None
+    _write(request, compiled, text, built)
+
+
+def command_text(request: CompileRequest) -> str:
+    """The command as the banner of the output shows it: what decides the bytes, no folder, so the same anywhere."""
+    import shlex
+
+    words = ["tilec", "compile", Path(request.file).name]
+    if request.kernel:
+        words.append(request.kernel)
+    for name, value in sorted(parse_pairs(request.defines, "-D").items()):
+        words += ["-D", f"{name}={value}"]
+    for arch in parse_archs(request.archs):
+        words += ["--arch", arch]
+    return shlex.join(words)
+
+
+def _check_options(request: CompileRequest) -> None:
+    if request.check_only and (request.output or request.header or request.save_temps):
+        raise fail(
+            "E0709",
+            "`--check-only` writes nothing, so it takes no `-o`, `--header` or `--save-temps`",
+        )
+    if request.depfile and request.depfile_path is None and output_path(request) == "-":
+        raise fail(
+            "E0709",
+            "`-MD` with standard output needs a path for the dependency file",
+            help="give `-MF FILE`",
+        )
+
+
+def _stop_at(emit: str) -> Literal["ast", "tile-ir", "kernel-ir", "cu"]:
+    match emit:
+        case "ast" | "tile-ir" | "kernel-ir":
+            return emit
+        case _:
+            return "cu"
+
+
+def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledFile, str]:
+    """The compiled file, and the text to emit ("" for what nvcc makes)."""
+    from tilec.compiler import compile_file
+
+    stop = (
+        "cu"
+        if request.header or request.save_temps or request.check_only
+        else _stop_at(request.emit)
+    )
+    compiled = compile_file(
+        request.file,
+        kernel=request.kernel,
+        defines=parse_pairs(request.defines, "-D"),
+        archs=archs,
+        print_after=request.print_after,
+        stop=stop,
+        command=command_text(request),
+    )
+    return compiled, emitted_text(compiled, request.file, request.emit)
+
+
+def emitted_text(compiled: CompiledFile, file: str, emit: str) -> str:
+    """One form of a compiled file as text; "" for the forms that nvcc makes."""
+    match emit:
+        case "ast":
+            return _ast(file)
+        case "tile-ir":
+            from tilec.ir.printer import print_program
+
+            return "\n".join(print_program(k.program).rstrip() + "\n" for k in compiled.kernels)
+        case "kernel-ir":
+            texts = [text for k in compiled.kernels for _, text in sorted(k.kernel_ir.items())]
+            return "\n".join(text.rstrip() + "\n" for text in texts)
+        case "manifest":
+            return _manifest(compiled)
+        case "cu":
+            return compiled.cu
+        case _:
+            return ""
+
+
+def _ast(file: str) -> str:
+    from tilec.syntax.loading import load
+    from tilec.syntax.printer import dump
+
+    return dump(load(file).main)
+
+
+def _manifest(compiled: CompiledFile) -> str:
+    import json
+
+    import tilec
+
+    data = {
+        "tilec": tilec.__version__,
+        "source": compiled.source_name,
+        "archs": list(compiled.archs),
+        "kernels": [{"name": k.name, **k.manifest} for k in compiled.kernels],
+    }
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _stop_at_warnings(request: CompileRequest, compiled: CompiledFile) -> None:
+    warnings = [d for d in compiled.diagnostics if d.level == "warning"]
+    if request.warnings_as_errors and warnings:
+        count = (
+            "1 warning counts as an error"
+            if len(warnings) == 1
+            else f"{len(warnings)} warnings count as errors"
+        )
+        # the program's warnings first, so that the sentence that stops the work comes last
+        raise TileError([*warnings, Diagnostic("E0710", f"{count} with `--warnings-as-errors`")])
+
+
+def _build(request: CompileRequest, compiled: CompiledFile) -> Built:
+    """What nvcc makes of the `.cu`, from the cache where it has been made before."""
+    from tilec.toolchain.build import compile_cubin, compile_ptx, find_toolchain
+    from tilec.toolchain.cache import default_cache
+
+    cache = default_cache()
+    toolchain = find_toolchain(request.nvcc, cache=cache)
+    (arch,) = compiled.archs
+    build = compile_ptx if request.emit == "ptx" else compile_cubin
+    return build(compiled.cu, arch, toolchain=toolchain, cache=cache)
+
+
+def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Built | None) -> None:
+    from tilec.jobs.outputs import make_folder, write_outputs
+
+    output = output_path(request)
+    files: dict[str, bytes] = {output: built.blob if built else text.encode()}
+    if request.header:
+        files[request.header] = compiled.header.encode()
+    if request.depfile:
+        path, content = _depfile(request, compiled, output)
+        files[path] = content
+    if request.save_temps:
+        make_folder(request.save_temps)
+        for name, stage in _stages(request, compiled, built).items():
+            files[str(Path(request.save_temps) / name)] = stage
+    write_outputs(files)
+
+
+def output_path(request: CompileRequest) -> str:
+    """`-o`, else `STEM.cu` (`.ptx`, `.cubin`) in the current folder, else standard output."""
+    if request.output is not None:
+        return request.output
+    extension = _EXTENSIONS.get(request.emit)
+    return Path(request.file).stem + extension if extension else "-"
+
+
+def _depfile(request: CompileRequest, compiled: CompiledFile, output: str) -> tuple[str, bytes]:
+    from tilec.jobs.depfile import depfile_text
+
+    target = request.depfile_target or output
+    path = request.depfile_path or str(Path(output).with_suffix(".d"))
+    return path, depfile_text(target, compiled.dependencies or (request.file,)).encode()
+
+
+def _stages(
+    request: CompileRequest, compiled: CompiledFile, built: Built | None
+) -> Mapping[str, bytes]:
+    """Every stage by file name."""
+    stem = Path(request.file).stem
+    texts = {
+        f"{stem}.ast": emitted_text(compiled, request.file, "ast"),
+        f"{stem}.tile-ir": emitted_text(compiled, request.file, "tile-ir"),
+        f"{stem}.kernel-ir": emitted_text(compiled, request.file, "kernel-ir"),
+        f"{stem}.cu": compiled.cu,
+        f"{stem}.h": compiled.header,
+        f"{stem}.json": _manifest(compiled),
+    }
+    files = {name: text.encode() for name, text in texts.items()}
+    for index, (name, snapshot) in enumerate(compiled.snapshots.items()):
+        files[f"{stem}.{index:02d}-{name}"] = snapshot.encode()
+    if built:
+        files[f"{stem}.{request.emit}"] = built.blob
+        files[f"{stem}.nvcc.log"] = built.log.encode()
+    return files

@@ -1,0 +1,213 @@
+"""The launch plan evaluated in Python: from sizes and addresses to concrete launches. No GPU is needed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilec.ir.dtypes import DType
+from tilec.ir.launch import (
+    Argument,
+    IntegerArgument,
+    Launch,
+    LaunchPlan,
+    PointerArgument,
+    ScalarArgument,
+    TargetPlan,
+)
+from tilec.runtime.arguments import CallSizes
+from tilec.runtime.host import HostValue, evaluate_sym, holds
+from tilec.source.diagnostics import fail
+from tilec.source.exhaustive import assert_never
+
+GRID_LIMIT = (1 << 31) - 1
+"""CTAs of one launch in the first dimension (CUDA programming guide, technical specifications)."""
+
+PackedValue: TypeAlias = "int | float | bool"
+
+
+@dataclass(frozen=True)
+class PackedArgument:
+    """One kernel argument: `code` is its letter in the module struct, `value` what that packs."""
+
+    code: str
+    value: PackedValue
+
+
+@dataclass(frozen=True)
+class ConcreteLaunch:
+    """One launch with every number known; `grid` CTAs in the first dimension, at least 1."""
+
+    kernel: str
+    grid: int
+    block: int
+    shared_bytes: int
+    cluster: int
+    arguments: tuple[PackedArgument, ...]
+
+    @property
+    def format(self) -> str:
+        """The arguments' struct format, native alignment: the layout of the kernel's parameter space."""
+        return "".join(a.code for a in self.arguments)
+
+    @property
+    def packed(self) -> bytes:
+        """The parameter buffer."""
+        return struct.pack(self.format, *(a.value for a in self.arguments))
+
+
+def choose_target(plan: LaunchPlan, capability: tuple[int, int]) -> TargetPlan:
+    """The newest target whose machine code a device of this compute capability runs.
+
+    Code for sm_XY runs on the same major version with at least that minor one; code for sm_XYa on XY alone (CUDA
+    programming guide, compute capability). Raises TileError (E0812) where there is none.
+    """
+    fitting = [t for t in plan.targets if runs_on(t.arch, capability)]
+    if not fitting:
+        compiled = ", ".join(t.arch for t in plan.targets)
+        raise fail(
+            "E0812",
+            f"the device is sm_{capability[0]}{capability[1]}, and `{plan.name}` is compiled for {compiled}",
+            help=f"compile with `--arch sm_{capability[0]}{capability[1]}`",
+        )
+    return max(fitting, key=lambda t: (_number(t.arch), t.arch))
+
+
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether machine code for `arch` runs on a device of this compute capability."""
+    major, minor = divmod(_number(arch), 10)
+    if arch.endswith("a"):
+        return (major, minor) == capability
+    return major == capability[0] and minor <= capability[1]
+
+
+def _number(arch: str) -> int:
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
+def workspace_bytes(plan: LaunchPlan, sizes: CallSizes) -> int:
+    """Bytes of workspace that a call needs."""
+    return max(0, evaluate_sym(plan.workspace_bytes, sizes.environment))
+
+
+def concrete_launches(
+    plan: LaunchPlan,
+    target: TargetPlan,
+    sizes: CallSizes,
+    addresses: Mapping[str, int],
+    workspace: int = 0,
+) -> list[ConcreteLaunch]:
+    """The launches of one call, in order.
+
+    `addresses` are those of the parameters, `workspace` is the base of the temps. A step whose chosen launch has no
+    CTAs launches nothing. Raises TileError (E0712) for more CTAs than a grid can have.
+    """
+    env = sizes.environment
+    places = dict(addresses)
+    for temp in plan.workspace:
+        places[temp.tensor] = workspace + evaluate_sym(temp.offset, env)
+    scalars = {s.name: s.dtype for s in plan.scalars}
+    launches: list[ConcreteLaunch] = []
+    for step in target.steps:
+        chosen: Launch | None = next(
+            (a for a in step.launches if holds(a.condition, env, places)), None
+        )
+        if chosen is None:
+            continue
+        grid = evaluate_sym(chosen.grid, env)
+        if grid <= 0:
+            continue
+        if grid > GRID_LIMIT:
+            raise fail(
+                "E0712",
+                f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {GRID_LIMIT}",
+            )
+        arguments = tuple(_pack(a, env, places, scalars) for a in chosen.arguments)
+        launches.append(
+            ConcreteLaunch(
+                chosen.kernel, grid, chosen.block, chosen.shared_bytes, chosen.cluster, arguments
+            )
+        )
+    return launches
+
+
+def _pack(
+    argument: Argument,
+    env: Mapping[str, HostValue],
+    addresses: Mapping[str, int],
+    scalars: Mapping[str, DType],
+) -> PackedArgument:
+    match argument:
+        case PointerArgument():
+            return PackedArgument("P", addresses[argument.tensor])
+        case IntegerArgument():
+            value = evaluate_sym(argument.value, env)
+            return PackedArgument(
+                "q" if argument.wide else "i", wrapped(value, 64 if argument.wide else 32)
+            )
+        case ScalarArgument():
+            return pack_scalar(scalars[argument.name], env[argument.name])
+    assert_never(argument)
+
+
+def wrapped(value: int, bits: int) -> int:
+    """`value` modulo 2^bits as a signed number, as a conversion in C."""
+    low = value & ((1 << bits) - 1)
+    return low - (1 << bits) if low >> (bits - 1) else low
+
+
+_INTEGER_CODES = {4: "b", 8: "b", 16: "h", 32: "i", 64: "q"}
+
+
+def pack_scalar(dtype: DType, value: HostValue) -> PackedArgument:
+    """A scalar in its own dtype; floats of 16 and 8 bits by their bits."""
+    match dtype.kind:
+        case "bool":
+            return PackedArgument("B", int(bool(value)))
+        case "int":
+            return PackedArgument(_INTEGER_CODES[dtype.bits], int(value))
+        case "uint":
+            return PackedArgument(_INTEGER_CODES[dtype.bits].upper(), int(value))
+        case "float":
+            if dtype.bits in (32, 64):
+                return PackedArgument("f" if dtype.bits == 32 else "d", float(value))
+            return PackedArgument("H" if dtype.bits == 16 else "B", float_bits(float(value), dtype))
+    assert_never(dtype.kind)
+
+
+def float_bits(value: float, dtype: DType) -> int:
+    """The bits of a float that is a value of a dtype of 16 or 8 bits."""
+    import math
+
+    sign = 1 if math.copysign(1.0, value) < 0 else 0
+    top = sign << (dtype.bits - 1)
+    bias = (1 << (dtype.exponent - 1)) - 1
+    full = ((1 << dtype.exponent) - 1) << dtype.mantissa
+    if value != value:
+        quiet = (1 << dtype.mantissa) - 1 if dtype.name == "f8e4m3" else 1 << (dtype.mantissa - 1)
+        return top | full | quiet
+    if math.isinf(value):
+        # e4m3 has no infinity: its greatest number, as `.to` saturates
+        return top | (full | ((1 << dtype.mantissa) - 2) if dtype.name == "f8e4m3" else full)
+    if value == 0:
+        return top
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
+    mantissa = int(abs(value) / math.ldexp(1.0, exponent - dtype.mantissa))
+    if mantissa < 1 << dtype.mantissa:
+        return top | mantissa
+    return top | ((exponent + bias) << dtype.mantissa) | (mantissa - (1 << dtype.mantissa))
+
+
+def architecture_for(capability: tuple[int, int]) -> str:
+    """The newest architecture that tilec has a table for and this device runs. Raises TileError (E0812)."""
+    from tilec.jobs.requests import ARCHITECTURES
+
+    exact = f"sm_{capability[0]}{capability[1]}"
+    if exact in ARCHITECTURES:
+        return exact
+    fitting = [a for a in ARCHITECTURES if not a.endswith("a") and runs_on(a, capability)]
+    if not fitting:
+        raise fail("E0812", f"tilec has no table for the device's architecture `{exact}`")
+    return fitting[-1]

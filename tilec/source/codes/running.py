@@ -1,0 +1,46 @@
+"""Codes E081 and E092: what running kernels needs, and results that did not verify."""
+
+from __future__ import annotations
+
+from tilec.source.codes.entry import CodeEntry
+
+CODES: dict[str, CodeEntry] = {
+    "E0811": CodeEntry(
+        "pycuda is not installed",
+        "tilec loads and launches kernels through pycuda. Install it with `pip install 'tilec[gpu]'` or, where its build "
+        "lacks a header, with `make demo`, which names what is missing. Without it `--device reference` runs the "
+        "interpreter.",
+    ),
+    "E0812": CodeEntry(
+        "no GPU",
+        "The CUDA driver is missing or sees no device. `tilec doctor` says which. Without a GPU `tilec run` verifies "
+        "with the interpreter (`--device reference`).",
+    ),
+    "E0813": CodeEntry(
+        "too little memory on the GPU",
+        "The arguments of this call, their guard bands and the workspace do not fit. Choose smaller sizes with `-s`.",
+    ),
+    "E0814": CodeEntry(
+        "the driver refused",
+        "A call of the CUDA driver failed that has nothing to do with the kernel's result. The note holds the driver's "
+        "own words.",
+    ),
+    "E0922": CodeEntry(
+        "wrote outside its arguments",
+        "Every argument lies between two bands of known bytes; the kernel changed a byte of a band. "
+        "The message names the argument and how far outside the first such byte is.",
+    ),
+    "E0923": CodeEntry(
+        "the kernel faulted",
+        "The driver stopped the kernel, for an address that is not mapped or for running too long. `compute-sanitizer "
+        "tilec run …` shows the line of the generated code.",
+    ),
+    "E0924": CodeEntry(
+        "input changed",
+        "An argument that the kernel only reads has other bytes after the launch.",
+    ),
+    "E0925": CodeEntry(
+        "nothing to verify against",
+        "The kernel has no `check` clause and no reference was named, and the interpreter cannot run it at these sizes.",
+    ),
+}
