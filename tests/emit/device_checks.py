@@ -237,6 +237,23 @@ def check_partial_access(library: Library) -> None:
                 assert np.array_equal(out, wanted), name
 
 
+def check_walks(library: Library) -> None:
+    """Whole and partial vectors, aligned and one element at a time; partial results combined in order."""
+    counts = np.array([-1, 0, 1, 3, 7, 8, 9], np.int32)
+    xs = np.random.default_rng(13).standard_normal((len(counts), 64)).astype(np.float32)
+    for access, start in (("aligned", 0), ("single", 1)):
+        wanted = np.full_like(xs, 165)
+        wanted[:, start : start + 8] = xs[:, start : start + 8]
+        for row, count in enumerate(counts):
+            part = slice(start + 16, start + 16 + min(max(int(count), 0), 8))
+            wanted[row, part] = xs[row, part]
+        got = library.run(f"walk_{access}", len(counts), xs, np.full_like(xs, 165), counts)
+        assert np.array_equal(got, wanted), access
+    row = xs.ravel()
+    got = library.run("partials", 50, row, np.empty(50, np.float32))
+    assert np.array_equal(got, ((row[:50] + row[2:52]) + row[4:54]) + row[6:56])
+
+
 def check_integers(library: Library) -> None:
     """Integer arithmetic: exhaustive for 8 bits, random and extreme for the others."""
     functions: dict[str, Callable[[int, int, int, bool], int]] = {

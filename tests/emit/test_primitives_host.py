@@ -36,6 +36,10 @@ def test_partial_access(library: Library) -> None:
     checks.check_partial_access(library)
 
 
+def test_walks(library: Library) -> None:
+    checks.check_walks(library)
+
+
 def test_integers(library: Library) -> None:
     checks.check_integers(library)
 

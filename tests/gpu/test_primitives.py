@@ -52,6 +52,10 @@ def test_partial_access(library: Library) -> None:
     checks.check_partial_access(library)
 
 
+def test_walks(library: Library) -> None:
+    checks.check_walks(library)
+
+
 def test_integers(library: Library) -> None:
     checks.check_integers(library)
 
@@ -153,6 +157,15 @@ def test_reductions_with_slots_order_and_flags(library: Library) -> None:
         for word in map(int, words[block * 128 : block * 128 + 128]):
             a, b = a * (2 * word + 1) & 0xFFFFFFFF, ((2 * word + 1) * b + word) & 0xFFFFFFFF
         assert (got[block * 128 : block * 128 + 128] == (a ^ b)).all()
+
+    for op, combine in (
+        ("OpAnd", np.bitwise_and),
+        ("OpOr", np.bitwise_or),
+        ("OpXor", np.bitwise_xor),
+    ):
+        got = library.run(f"bits_{op}", 512, words, np.empty_like(words)).reshape(16, 32)
+        reduced = combine.reduce((words ^ words[0]).reshape(16, 32), axis=1, keepdims=True)
+        assert np.array_equal(got, np.broadcast_to(reduced, (16, 32))), op
 
     flags = np.random.default_rng(10).random(512) < 0.5
     flags[:8], flags[8:16] = True, False
