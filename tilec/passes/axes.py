@@ -114,7 +114,7 @@ class _Union:
 
 
 def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
-    """The nest, with layout-free values cloned per use, and its classes. Raises E0502 where a tile would run along one class twice."""
+    """The nest, with layout-free values cloned per use, and its classes. Raises E0511 where a tile would run along one class twice."""
     nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full)))
     try:
         return nest, _classes(program, nest)
@@ -124,7 +124,7 @@ def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
         return nest, _classes(program, nest)
     except _Conflict as conflict:
         raise fail(
-            "E0502",
+            "E0511",
             "a tile is combined with its own transpose",
             conflict.value.span,
             help="store it to a `temp` in one nest and load it in the other order in the next",

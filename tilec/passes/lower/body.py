@@ -309,14 +309,14 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
 def not_compiled(op: t.Op, span: Span) -> Exception:
     """The error for an op that parses and interprets but has no lowering."""
     names = {
-        "Dot": ("E0501", "products (`@`)"),
-        "Scan": ("E0503", "scans (`cumsum`, `cummax`)"),
-        "TopK": ("E0503", "`topk`"),
-        "ReduceWith": ("E0503", "`reduce` with a function"),
-        "Reshape": ("E0503", "`.reshape` of a computed tile"),
-        "Slice": ("E0503", "slices of a computed tile"),
+        "Dot": ("E0510", "products (`@`)"),
+        "Scan": ("E0512", "scans (`cumsum`, `cummax`)"),
+        "TopK": ("E0512", "`topk`"),
+        "ReduceWith": ("E0512", "`reduce` with a function"),
+        "Reshape": ("E0512", "`.reshape` of a computed tile"),
+        "Slice": ("E0512", "slices of a computed tile"),
     }
-    code, what = names.get(type(op).__name__, ("E0503", f"`{type(op).__name__}`"))
+    code, what = names.get(type(op).__name__, ("E0512", f"`{type(op).__name__}`"))
     return fail(
         code,
         f"{what} cannot be compiled to CUDA yet",
