@@ -104,7 +104,10 @@ class Renderer:
             for other in args[1:]:
                 total = f"{self.prefix}{atom.op}_of({total}, {other.text})"
             return Text(total)
-        exact = self.nonnegative(atom.args[0]) and (atom.args[1].constant or 0) > 0
+        divisor = atom.args[1]
+        exact = self.nonnegative(atom.args[0]) and (
+            divisor.constant > 0 if divisor.constant is not None else self.nonnegative(divisor - 1)
+        )
         if exact:
             sign = "/" if atom.op == "//" else "%"
             return Text(f"{args[0].at(PRODUCT)} {sign} {args[1].at(UNARY)}", PRODUCT)
