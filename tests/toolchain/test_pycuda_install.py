@@ -22,6 +22,8 @@ def test_what_is_missing(tmp_path: Path, fake_nvcc: FakeNvcc) -> None:
     (tmp_path / "Python.h").touch()
     assert "`cuda.h`" in missing(nvcc, host, tmp_path)
     (tmp_path / "toolkit/include/cuda.h").touch()
+    assert "`cudaProfiler.h`" in missing(nvcc, host, tmp_path)
+    (tmp_path / "toolkit/include/cudaProfiler.h").touch()
     assert missing(nvcc, host, tmp_path) == ""
 
 

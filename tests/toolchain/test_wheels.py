@@ -38,6 +38,7 @@ def test_the_extra_lists_the_whole_compiler() -> None:
         "nvidia-cuda-crt",
         "nvidia-cuda-runtime",
         "nvidia-cuda-cccl",
+        "nvidia-cuda-profiler-api",
     }
 
 

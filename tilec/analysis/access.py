@@ -8,6 +8,7 @@ from typing import TypeAlias
 from tilec.analysis.context import Context
 from tilec.analysis.entities import (
     Entity,
+    Poison,
     SpanTile,
     TensorRef,
     Tile,
@@ -65,8 +66,10 @@ def index_tensor(
     resolved: list[IndexTerm] = []
     axes: list[Axis] = []
     ok = True
-    for term, size, span in zip(terms, tensor.dims, spans, strict=True):
+    for position, (term, size, span) in enumerate(zip(terms, tensor.dims, spans, strict=True)):
         with cx.at(span):
+            if tensor.dtype.bits == 4 and position == len(terms) - 1 and isinstance(term, SpanTile):
+                ok &= _is_even(cx, tensor, term)
             one = _outer_term(cx, tensor, term, size)
         if one is None:
             ok = False
@@ -77,6 +80,25 @@ def index_tensor(
     if not ok:
         return None
     return Resolved(Access(tensor.name, tuple(resolved), False, tensor.view), tuple(axes))
+
+
+def _is_outside(index: int | None, size: int | None) -> bool:
+    """Whether a constant index is known to be out of range."""
+    return index is not None and (index < 0 or (size is not None and index >= size))
+
+
+def _is_even(cx: Context, tensor: TensorRef, span: SpanTile) -> bool:
+    """Whether a span starts at an even place of a packed dimension; False after a message."""
+    if cx.facts.divides(span.start, 2):
+        return True
+    return not isinstance(
+        cx.error(
+            "E0324",
+            f"the span starts at `{span.start}`, which may be odd, in the last dimension of `{tensor.name}`",
+            help=f"two `{tensor.dtype}` lie in a byte; start at a multiple of an even extent",
+        ),
+        Poison,
+    )
 
 
 def _outer_term(
@@ -117,14 +139,13 @@ def _outer_term(
             if index is None:
                 _is_index(cx, term)
                 return None
-            if index.constant is not None and size.constant is not None:
-                if not 0 <= index.constant < size.constant:
-                    cx.error(
-                        "E0319",
-                        f"the index {index.constant} is outside a dimension of {size.constant}",
-                        help="an index never wraps around; count from 0",
-                    )
-                    return None
+            if _is_outside(index.constant, size.constant):
+                cx.error(
+                    "E0319",
+                    f"the index {index} is outside a dimension of {size}",
+                    help="an index never wraps around; count from 0",
+                )
+                return None
             return AtScalar(index), None
 
 
@@ -211,7 +232,8 @@ def _pointwise(
 
 
 def load(cx: Context, tensor: TensorRef, resolved: Resolved) -> Entity:
-    """Read the block; POISON after a message."""
+    """Read the block; POISON after a message. An integer scalar that was read before is that value, so that sizes and
+    bounds made of it compare equal."""
     role = cx.tensors[tensor.name].role
     if role == "output":
         return cx.error(
@@ -219,4 +241,9 @@ def load(cx: Context, tensor: TensorRef, resolved: Resolved) -> Entity:
             f"the output `{tensor.name}` is read",
             help=f"keep the value in a name, or declare `inout {tensor.name}: …` among the parameters",
         )
+    if not resolved.axes and role == "input" and tensor.dtype.is_integer:
+        for block in cx.blocks:
+            for op in block:
+                if isinstance(op, Load) and op.access == resolved.access:
+                    return Tile(op.out)
     return Tile(cx.emit(Load(access=resolved.access), TileType(tensor.dtype, resolved.axes)))

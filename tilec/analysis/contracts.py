@@ -9,12 +9,30 @@ from tilec.analysis.context import Context
 from tilec.analysis.declarations import names_in
 from tilec.analysis.entities import Integer, Known, Poison, ScalarRef, as_sym, describe
 from tilec.analysis.operators import binary
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Apply, Sym
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar
 from tilec.plan.constants import ConstantFault, fold_binary, is_comparison
 from tilec.syntax import ast
 
-HostName = Literal["+", "-", "*", "/", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not"]
+HostName = Literal[
+    "+",
+    "-",
+    "*",
+    "/",
+    "//",
+    "%",
+    "min",
+    "max",
+    "==",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "and",
+    "or",
+    "not",
+]
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -46,7 +64,9 @@ def require(cx: Context, clause: ast.Require, facts: list[HostExpr]) -> list[Con
                 )
                 continue
             if decided is None and not _is_condition(condition):
-                cx.error("E0220", "`require` needs a condition", help="compare: `require K % 8 == 0`")
+                cx.error(
+                    "E0220", "`require` needs a condition", help="compare: `require K % 8 == 0`"
+                )
                 continue
             learn(cx, part, condition, facts)
             if decided is None:
@@ -129,7 +149,11 @@ def host(cx: Context, expr: ast.Expr) -> HostExpr | None:
 def combine(cx: Context, op: str, left: HostExpr, right: HostExpr) -> HostExpr | None:
     """`left op right` on the host, folded where it can be; None after a message."""
     if isinstance(left, Sym) and isinstance(right, Sym):
-        folded = binary(cx, op, _entity(left), _entity(right)) if _folds(op, left, right) else None
+        folded = None
+        if _folds(op, left, right):
+            with cx.block() as ops:
+                folded = binary(cx, op, _entity(left), _entity(right))
+            folded = None if ops else folded
         if isinstance(folded, Poison):
             return None
         if folded is not None:
@@ -211,16 +235,31 @@ def learn(cx: Context, part: ast.Expr, condition: HostExpr, facts: list[HostExpr
             case _:
                 pass
         for fact in positive:
+            if _is_remainder(left) or _is_remainder(right):
+                continue
             if any(v.kind != "tile" for v in fact.variables):
                 cx.facts.learn(fact)
                 facts.append(fact)
         return
     if isinstance(right, HostScalar):
         op, left, right = cast(HostName, _FLIPPED.get(op, op)), right, left
-    number = right.value if isinstance(right, HostNumber) else right.constant if isinstance(right, Sym) else None
-    if isinstance(left, HostScalar) and number is not None:
-        if op == ">" and number >= 0 or op in (">=", "==") and number > 0:
-            facts.append(left)
+    number = (
+        right.value
+        if isinstance(right, HostNumber)
+        else right.constant
+        if isinstance(right, Sym)
+        else None
+    )
+    if not isinstance(left, HostScalar) or number is None:
+        return
+    if (op == ">" and number >= 0) or (op in (">=", "==") and number > 0):
+        facts.append(left)
+
+
+def _is_remainder(sym: Sym) -> bool:
+    """`a % b` alone, which `divisors` says better."""
+    atoms = sym.terms[0][0] if len(sym.terms) == 1 else ()
+    return len(atoms) == 1 and isinstance(atoms[0], Apply) and atoms[0].op == "%"
 
 
 def _learn_divisor(cx: Context, remainder: ast.Expr, zero: ast.Expr) -> None:

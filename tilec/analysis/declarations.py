@@ -32,8 +32,11 @@ def declare_kernel(cx: Context, kernel: ast.Kernel) -> tuple[Var, ...]:
             cx.scope.declare(bracket.name, _bracket(cx, bracket), "parameter", bracket.span)
     tensors = [p for p in kernel.params if isinstance(p, ast.TensorParam)]
     temps = [c for c in kernel.clauses if isinstance(c, ast.Temp)]
-    for param in (*kernel.params, *kernel.outputs, *temps):
-        _fresh(cx, declared, param.name, param.span)
+    doubled = [
+        param.name
+        for param in (*kernel.params, *kernel.outputs, *temps)
+        if not _fresh(cx, declared, param.name, param.span)
+    ]
     for param in kernel.params:
         if isinstance(param, ast.ScalarParam):
             _scalar(cx, param)
@@ -44,6 +47,8 @@ def declare_kernel(cx: Context, kernel: ast.Kernel) -> tuple[Var, ...]:
         _tensor(cx, output, "output")
     for temp in temps:
         _tensor(cx, temp, "temp")
+    for name in doubled:
+        cx.scope.declare(name, POISON, "parameter", declared[name])
     return dims
 
 
@@ -105,7 +110,12 @@ def _scalar(cx: Context, param: ast.ScalarParam) -> None:
     entity = POISON
     if dtype is not None:
         if dtype.bits < 8:
-            cx.error("E0205", f"a scalar parameter is not `{dtype}`", param.dtype.span, help="use `i32` or `u8`")
+            cx.error(
+                "E0205",
+                f"a scalar parameter is not `{dtype}`",
+                param.dtype.span,
+                help="use `i32` or `u8`",
+            )
         cx.scalars[param.name] = ScalarInput(param.name, dtype, default)
         if dtype in (I32, I64):
             entity = Integer(Sym.of(Var(param.name, "scalar")), dtype)
@@ -187,10 +197,18 @@ def _dim(cx: Context, expr: ast.Expr) -> Sym | None:
                     f"the dimension `{name.id}` is never bound",
                     name.span,
                     note="a dimension is bound where it stands alone: `a: f32[N]`",
-                    help=f"did you mean `{near}`?" if near else f"add `{name.id}` to the bracket parameters or use it alone in a tensor",
+                    help=f"did you mean `{near}`?"
+                    if near
+                    else f"add `{name.id}` to the bracket parameters or use it alone in a tensor",
                 )
                 return None
-        sym = cx.sym_of(cx.evaluate(cx, expr), "a dimension")
+        with cx.block() as ops:
+            sym = cx.sym_of(cx.evaluate(cx, expr), "a dimension")
+        if sym is not None and (ops or any(v.kind == "value" for v in sym.variables)):
+            cx.error(
+                "E0321", "a dimension is made of sizes, integer scalars and bracket parameters"
+            )
+            return None
         if sym is not None and sym.constant is not None and sym.constant < 0:
             cx.error("E0322", f"the dimension {sym.constant} is negative")
             return None

@@ -212,4 +212,8 @@ def describe_type(type_: TileType) -> str:
 
 def article(noun: str) -> str:
     """The noun behind `a` or `an`, as it is spoken."""
-    return f"an {noun}" if noun[:1] in "aeiou" or noun[:1] in "f" and noun[1:2].isdigit() else f"a {noun}"
+    return (
+        f"an {noun}"
+        if noun[:1] in "aeiou" or (noun[:1] in "f" and noun[1:2].isdigit())
+        else f"a {noun}"
+    )

@@ -131,7 +131,9 @@ def declared(cx: Context, item: ast.Fn | ast.Const | ast.Kernel, module: ast.Mod
         case ast.Fn():
             return FnRef(item, module)
         case ast.Kernel(name):
-            return cx.error("E0222", f"the kernel `{name}` is not a value", help="a kernel calls only `fn`s")
+            return cx.error(
+                "E0222", f"the kernel `{name}` is not a value", help="a kernel calls only `fn`s"
+            )
         case ast.Const(name, value):
             if id(item) in cx.consts:
                 return cx.consts[id(item)]
@@ -203,6 +205,8 @@ def _conditional(cx: Context, expr: ast.Conditional) -> Entity:
 
 def _call(cx: Context, expr: ast.Call) -> Entity:
     function = evaluate(cx, expr.function)
+    if isinstance(function, BuiltinRef) and function.name.startswith("atomic_"):
+        return call_builtin(cx, function.name, [], {})
     arguments = [evaluate(cx, a) for a in expr.arguments]
     keywords: dict[str, Entity] = {}
     for keyword in expr.keywords:
@@ -253,7 +257,9 @@ def _call_with_keywords(
                 f"`{function.fn.name}` has no parameter `{name}`"
                 if name not in names
                 else f"the parameter `{name}` is given twice",
-                help=f"did you mean `{near}`?" if near and near != name else f"its parameters are {', '.join(names)}",
+                help=f"did you mean `{near}`?"
+                if near and near != name
+                else f"its parameters are {', '.join(names)}",
             )
         given[name] = value
     ordered = [given[n] for n in names if n in given] if len(arguments) <= len(names) else arguments
@@ -272,7 +278,9 @@ def attribute(cx: Context, owner: Entity, name: str) -> Entity:
                 return cx.error(
                     "E0201",
                     f"the module `{module}` has no `{name}`",
-                    help=f"did you mean `{module}.{near}`?" if near else f"it has {', '.join(space.names)}",
+                    help=f"did you mean `{module}.{near}`?"
+                    if near
+                    else f"it has {', '.join(space.names)}",
                 )
             return declared(cx, bound.item, bound.module)
         case SpanTile(start, _, _, _) if name == "start":
@@ -285,7 +293,9 @@ def attribute(cx: Context, owner: Entity, name: str) -> Entity:
             if name == "dtype":
                 return TypeOf(dtype)
             if name == "shape":
-                return TupleOf(tuple(Integer(d) if d.constant is None else Known(d.constant) for d in dims))
+                return TupleOf(
+                    tuple(Integer(d) if d.constant is None else Known(d.constant) for d in dims)
+                )
             if name == "view":
                 return MethodRef(owner, name)
         case Tile(value) if name == "dtype":
@@ -296,7 +306,8 @@ def attribute(cx: Context, owner: Entity, name: str) -> Entity:
             axes = owner.type.axes if isinstance(owner, Tile) else (cx.axis(owner.extent),)
             return TupleOf(
                 tuple(
-                    Integer(a.extent) if a.extent.constant is None else Known(a.extent.constant) for a in axes
+                    Integer(a.extent) if a.extent.constant is None else Known(a.extent.constant)
+                    for a in axes
                 )
             )
         case Tile() if name == "T":
@@ -348,7 +359,9 @@ def _index(cx: Context, expr: ast.Index) -> Entity:
             resolved = index_tensor(cx, owner, terms, spans)
             return POISON if resolved is None else load(cx, owner, resolved)
         case TupleOf(elements):
-            number = cx.static_number(cast(Entity, terms[0]), "a position") if len(terms) == 1 else None
+            number = (
+                cx.static_number(cast(Entity, terms[0]), "a position") if len(terms) == 1 else None
+            )
             if number is None:
                 return POISON
             if not -len(elements) <= number < len(elements):
@@ -357,4 +370,6 @@ def _index(cx: Context, expr: ast.Index) -> Entity:
         case Tile() | SpanTile():
             return index_value(cx, owner, terms)
         case _:
-            return cx.error("E0209", f"{describe(owner)} cannot be indexed", help="index a tensor or a tile")
+            return cx.error(
+                "E0209", f"{describe(owner)} cannot be indexed", help="index a tensor or a tile"
+            )

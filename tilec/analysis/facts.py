@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import lcm
 
-from tilec.ir.symbolic import Apply, Interval, Monomial, Sym, Var
+from tilec.ir.symbolic import Apply, Interval, Sym, Var
 from tilec.ir.tile_ir import Block, For, HostExpr, If, Program
 
 LARGEST_DIM = 2**31 - 1
@@ -29,6 +29,7 @@ class Facts:
     divisors: dict[Var, int] = field(default_factory=dict)
     positive: list[Sym] = field(default_factory=list)
     trips: dict[Var, Sym] = field(default_factory=dict)
+    _proved: dict[Sym, bool] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(program: Program) -> Facts:
@@ -54,12 +55,15 @@ class Facts:
 
     def bind_trip(self, var: Var, trips: Sym) -> None:
         """Inside its loop 0 <= var < trips."""
-        self.trips[var] = trips
+        if self.trips.get(var) != trips:
+            self.trips[var] = trips
+            self._proved.clear()
 
     def learn(self, fact: HostExpr) -> None:
         """Take `fact > 0` as known: bounds of single variables are read off, the rest is kept for proofs."""
         if not isinstance(fact, Sym):
             return
+        self._proved.clear()
         for part in split_extreme(fact, "min"):
             part = self.numeric(part)
             if part not in self.positive:
@@ -81,9 +85,14 @@ class Facts:
 
     def learn_divisor(self, dividend: Sym, divisor: int) -> None:
         """Take `dividend % divisor == 0` as known (kept for single variables)."""
-        if len(dividend.terms) == 1 and dividend.terms[0][1] == 1 and len(dividend.terms[0][0]) == 1:
+        if (
+            len(dividend.terms) == 1
+            and dividend.terms[0][1] == 1
+            and len(dividend.terms[0][0]) == 1
+        ):
             atom = dividend.terms[0][0][0]
-            if isinstance(atom, Var) and divisor > 0:
+            if isinstance(atom, Var) and divisor > 1:
+                self._proved.clear()
                 self.divisors[atom] = lcm(self.divisors.get(atom, 1), divisor)
 
     # ---- questions
@@ -121,7 +130,11 @@ class Facts:
 
     def prove_nonnegative(self, sym: Sym) -> bool:
         """Whether the value is known to be >= 0."""
-        return self._prove(self._expanded(sym), _DEPTH)
+        known = self._proved.get(sym)
+        if known is None:
+            known = self._prove(self._expanded(sym), _DEPTH)
+            self._proved[sym] = known
+        return known
 
     def prove_equal(self, left: Sym, right: Sym) -> bool:
         """Whether two polynomials are equal under what is known (not a matter of extents' identity)."""
@@ -177,10 +190,10 @@ class Facts:
                     proof = self._prove_apply(sym, atom, coefficient, depth)
                     if proof is not None:
                         return proof
-        for monomial, coefficient in sym.terms:
+        for monomial, _ in sym.terms:
             for atom in monomial:
                 if isinstance(atom, Var) and atom in self.trips:
-                    end = self._trip_end(sym, monomial, atom)
+                    end = self._trip_end(sym, atom)
                     if end is not None and self._prove(end, depth - 1):
                         return True
         if depth == _DEPTH:
@@ -208,7 +221,7 @@ class Facts:
             return True if self._prove(rest + atom.args[0] * factor - slack, depth - 1) else None
         return None
 
-    def _trip_end(self, sym: Sym, monomial: Monomial, trip: Var) -> Sym | None:
+    def _trip_end(self, sym: Sym, trip: Var) -> Sym | None:
         """The polynomial with a trip number at the end of its range that makes it least, if it is linear in it."""
         if any(m.count(trip) > 1 for m, _ in sym.terms):
             return None

@@ -49,7 +49,7 @@ REDUCTIONS = ("sum", "prod", "any", "all", "argmax", "argmin")
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "min": ("axis",),
     "max": ("axis",),
-    **{name: ("axis",) for name in REDUCTIONS},
+    **dict.fromkeys(REDUCTIONS, ("axis",)),
     "cumsum": ("axis",),
     "cummax": ("axis",),
     "reduce": ("axis", "fn"),
@@ -59,8 +59,8 @@ _KEYWORDS: dict[str, tuple[str, ...]] = {
 }
 
 _COUNTS: dict[str, tuple[int, int]] = {
-    **{name: (1, 1) for name in UNARY},
-    **{name: (1, 2) for name in REDUCTIONS},
+    **dict.fromkeys(UNARY, (1, 1)),
+    **dict.fromkeys(REDUCTIONS, (1, 2)),
     "pow": (2, 2),
     "fma": (3, 3),
     "where": (3, 3),
@@ -102,15 +102,17 @@ def call_builtin(cx: Context, name: str, arguments: list[Entity], keywords: Keyw
             return cx.error(
                 "E0208",
                 f"`{name}` has no keyword `{keyword}`",
-                help=f"its keywords are {', '.join(allowed)}" if allowed else "it takes no keywords",
+                help=f"its keywords are {', '.join(allowed)}"
+                if allowed
+                else "it takes no keywords",
             )
     low, high = _COUNTS[name]
     if not low <= len(arguments) <= high:
         wanted = f"{low}" if low == high else f"{low} to {high}" if high < 64 else f"at least {low}"
         return cx.error("E0207", f"`{name}` takes {wanted} arguments, not {len(arguments)}")
     if name in UNARY:
-        return _unary(cx, cast(ElementwiseName, name), arguments[0])
-    if name in REDUCTIONS or name in ("min", "max") and len(arguments) == 1:
+        return _unary(cx, name, arguments[0])
+    if name in REDUCTIONS or (name in ("min", "max") and len(arguments) == 1):
         return reduce_builtin(cx, name, arguments, keywords)
     return _TABLE[name](cx, arguments, keywords)
 
@@ -121,7 +123,11 @@ def _unary(cx: Context, name: ElementwiseName, operand: Entity) -> Entity:
             return Known(fold_function(name, operand.value))
         except ConstantFault as fault:
             return cx.error("E0321", str(fault))
-    wanted = F32 if strong_dtype(operand) is None and name not in ("abs", "floor", "ceil", "round") else None
+    wanted = (
+        F32
+        if strong_dtype(operand) is None and name not in ("abs", "floor", "ceil", "round")
+        else None
+    )
     value = cx.materialise(operand, wanted, "number")
     if value is None:
         return POISON
@@ -132,7 +138,7 @@ def _unary(cx: Context, name: ElementwiseName, operand: Entity) -> Entity:
         weak = True
     if dtype.is_integer and name in ("floor", "ceil", "round"):
         return operand
-    if not (dtype.is_float or dtype.is_integer and name == "abs"):
+    if not (dtype.is_float or (dtype.is_integer and name == "abs")):
         return cx.error(
             "E0320", f"`{name}` of `{dtype}`; it takes floats", help="convert with `.to(f32)`"
         )
@@ -280,14 +286,16 @@ def _dot(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
     if kind is None:
         return product(cx, arguments[0], arguments[1])
     if kind != Text("tf32"):
-        return cx.error("E0321", "`as` of `dot` is `tf32`", help="leave it out for the usual product")
+        return cx.error(
+            "E0321", "`as` of `dot` is `tf32`", help="leave it out for the usual product"
+        )
     return product(cx, arguments[0], arguments[1], precision="tf32")
 
 
 def _span(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
     """`span(start, extent, until=e)`: bound [start, min(start+extent, e))."""
     start = cx.sym_of(arguments[0], "the start of a span")
-    extent = cx.sym_of(arguments[1], "the extent of a span")
+    extent = cx.sym_of(arguments[1], "the extent of a span", "E0315")
     if start is None or extent is None:
         return POISON
     if any(v.kind != "tile" for v in extent.variables):

@@ -24,7 +24,7 @@ from tilec.analysis.typing_rules import show_extent, strong_dtype, weak_kind
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.ir.tile_ir import Axis, Block, Carried, Constraint, For, Op, TileType, Value
-from tilec.source.diagnostics import Diagnostic, Sink
+from tilec.source.diagnostics import Sink
 from tilec.source.text import Span
 from tilec.syntax import ast
 
@@ -66,7 +66,7 @@ def evaluate_range(cx: Context, range_: ast.Range) -> RangeOf | None:
         step = None
         if range_.step is not None:
             with cx.at(range_.step.span):
-                step = cx.sym_of(cx.evaluate(cx, range_.step), "the extent after `by`")
+                step = cx.sym_of(cx.evaluate(cx, range_.step), "the extent after `by`", "E0315")
                 if step is None:
                     return None
                 if any(v.kind != "tile" for v in step.variables):
@@ -88,10 +88,18 @@ def run_unroll(cx: Context, statement: ast.For, execute: Execute) -> None:
     bounds: list[int] = []
     with cx.at(range_.span):
         if range_.step is not None:
-            cx.error("E0321", "`unroll` has no `by`", help="multiply the index: `for n in unroll(4)` and `n * 32`")
+            cx.error(
+                "E0321",
+                "`unroll` has no `by`",
+                help="multiply the index: `for n in unroll(4)` and `n * 32`",
+            )
             return
         for bound in (range_.lower, range_.upper):
-            number = 0 if bound is None else cx.static_number(cx.evaluate(cx, bound), "the range of `unroll`")
+            number = (
+                0
+                if bound is None
+                else cx.static_number(cx.evaluate(cx, bound), "the range of `unroll`")
+            )
             if number is None:
                 return
             bounds.append(number)
@@ -117,7 +125,12 @@ def check_target(cx: Context, target: ast.Name) -> bool:
     binding = cx.scope.find(target.id)
     if binding is None:
         return True
-    what = {"span": "loop variable", "dimension": "dimension", "parameter": "parameter", "local": "name"}
+    what = {
+        "span": "loop variable",
+        "dimension": "dimension",
+        "parameter": "parameter",
+        "local": "name",
+    }
     cx.error(
         "E0203",
         f"`{target.id}` is a {what[binding.kind]} in scope and is not bound again by a loop",
@@ -170,7 +183,11 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
     carried: dict[str, Entity] = {}
     for name in assigned_names(statement.body):
         binding = cx.scope.find(name)
-        if binding is not None and binding.kind == "local" and not isinstance(binding.entity, Poison):
+        if (
+            binding is not None
+            and binding.kind == "local"
+            and not isinstance(binding.entity, Poison)
+        ):
             carried[name] = binding.entity
     leaves = {name: _leaves(entity) for name, entity in carried.items()}
     state = _State(
@@ -192,7 +209,7 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
         trial = cx.sink.diagnostics
         cx.sink = sink
         if any(d.level == "error" for d in trial):
-            _report(cx, trial)
+            cx.report(trial)
             _finish(cx, statement, range_, attempt, carried, leaves, ok=False)
             return
         unchanged = [n for n in carried if _same(attempt.entries[n], attempt.nexts[n])]
@@ -201,17 +218,24 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
             del carried[name], leaves[name]
             changed = True
         for name in carried:
-            adapted = _adapt(cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index)
+            with cx.at(_span_of(cx, name) or cx.span):
+                adapted = _adapt(
+                    cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index
+                )
             if adapted is None:
                 _finish(cx, statement, range_, attempt, carried, leaves, ok=False)
                 return
             changed |= adapted != leaves[name]
             leaves[name] = adapted
         if not changed:
-            _report(cx, trial)
+            cx.report(trial)
             _finish(cx, statement, range_, attempt, carried, leaves, ok=True)
             return
-    cx.error("E0402", "the types of this loop's carried names do not settle", help="convert them with `.to` before the loop")
+    cx.error(
+        "E0402",
+        "the types of this loop's carried names do not settle",
+        help="convert them with `.to` before the loop",
+    )
 
 
 def poisoned_body(cx: Context, statement: ast.For, execute: Execute) -> None:
@@ -228,11 +252,6 @@ def poisoned_body(cx: Context, statement: ast.For, execute: Execute) -> None:
         binding = cx.scope.find(name)
         if binding is not None and binding.kind == "local":
             cx.scope.bind(name, POISON, span=binding.span)
-
-
-def _report(cx: Context, diagnostics: list[Diagnostic]) -> None:
-    for diagnostic in diagnostics:
-        cx.sink.add(diagnostic)
 
 
 def _leaves(entity: Entity) -> list[_Leaf | None]:
@@ -323,7 +342,11 @@ def _next(cx: Context, entity: Entity, leaves: list[_Leaf | None], entry: Entity
     made: list[Entity] = []
     for part, leaf, before in zip(parts, leaves, _parts(entry), strict=True):
         weak = strong_dtype(part) is None
-        if leaf is None or not isinstance(part, (Known, Integer, Tile)) or isinstance(part, Tile) and not part.weak:
+        if (
+            leaf is None
+            or not isinstance(part, (Known, Integer, Tile))
+            or (isinstance(part, Tile) and not part.weak)
+        ):
             made.append(part)
             continue
         if part == before:
@@ -351,7 +374,11 @@ def _adapt(
     """The types with which the next attempt enters; None after a message."""
     parts = list(_parts(after))
     if len(parts) != len(leaves):
-        cx.error("E0402", f"`{name}` becomes {describe(after)} in the loop", help="keep the number of parts")
+        cx.error(
+            "E0402",
+            f"`{name}` becomes {describe(after)} in the loop",
+            help="keep the number of parts",
+        )
         return None
     result: list[_Leaf | None] = []
     for leaf, part in zip(leaves, parts, strict=True):
@@ -424,7 +451,9 @@ def _adapt_leaf(
 def _moves(constraint: Constraint, first_inside: int, index: Var) -> bool:
     """Whether a constraint can change from trip to trip."""
     return any(
-        v == index or v.kind == "value" and v.key >= first_inside or v.kind == "trip" and v.key > index.key
+        v == index
+        or (v.kind == "value" and v.key >= first_inside)
+        or (v.kind == "trip" and v.key > index.key)
         for v in variables(constraint)
     )
 
@@ -444,7 +473,10 @@ def _finish(
     for name, entity in carried.items():
         results: list[Entity] = []
         triples = zip(
-            _parts(attempt.initials[name]), _parts(attempt.entries[name]), _parts(attempt.nexts[name]), strict=False
+            _parts(attempt.initials[name]),
+            _parts(attempt.entries[name]),
+            _parts(attempt.nexts[name]),
+            strict=False,
         )
         for start, entry, after in triples:
             if not ok:

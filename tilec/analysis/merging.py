@@ -67,7 +67,9 @@ def run_if(cx: Context, condition: Value | None, statement: ast.If, execute: Exe
             frame[name] = binding
     for name, binding in then_own.items():
         if name in else_own:
-            merged = _merge(cx, name, binding.entity, else_own[name].entity, then_ops, else_ops, merges)
+            merged = _merge(
+                cx, name, binding.entity, else_own[name].entity, then_ops, else_ops, merges
+            )
             cx.scope.declare(name, merged, "local", binding.span)
     if condition is None:
         return
@@ -97,14 +99,17 @@ def _merge(
         return POISON
     if then == otherwise and not isinstance(then, Tile):
         return then
-    if isinstance(then, TupleOf) and isinstance(otherwise, TupleOf):
-        if len(then.elements) == len(otherwise.elements):
-            return TupleOf(
-                tuple(
-                    _merge(cx, f"{name}.{n}", a, b, then_ops, else_ops, merges)
-                    for n, (a, b) in enumerate(zip(then.elements, otherwise.elements, strict=True))
-                )
+    if (
+        isinstance(then, TupleOf)
+        and isinstance(otherwise, TupleOf)
+        and len(then.elements) == len(otherwise.elements)
+    ):
+        return TupleOf(
+            tuple(
+                _merge(cx, f"{name}.{n}", a, b, then_ops, else_ops, merges)
+                for n, (a, b) in enumerate(zip(then.elements, otherwise.elements, strict=True))
             )
+        )
     scalars = (Known, Integer, Tile)
     if not isinstance(then, scalars) or not isinstance(otherwise, scalars):
         return cx.error(

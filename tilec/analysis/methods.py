@@ -64,7 +64,9 @@ def call_method(
             return _fill(cx, owner, filler)
         case _, other:
             return cx.error(
-                "E0321", f"`.{name}` takes a dtype, not {describe(other)}", help=f"write `.{name}(f32)`"
+                "E0321",
+                f"`.{name}` takes a dtype, not {describe(other)}",
+                help=f"write `.{name}(f32)`",
             )
 
 
@@ -119,7 +121,9 @@ def _extents(cx: Context, arguments: list[Entity]) -> list[Sym] | None:
         arguments = list(arguments[0].elements)
     extents: list[Sym] = []
     for argument in arguments:
-        extent = argument.extent if isinstance(argument, SpanTile) else cx.sym_of(argument, "an extent")
+        extent = (
+            argument.extent if isinstance(argument, SpanTile) else cx.sym_of(argument, "an extent")
+        )
         if extent is None:
             return None
         extents.append(extent)
@@ -186,7 +190,9 @@ def _view(cx: Context, owner: TensorRef, arguments: list[Entity]) -> Entity:
     tensor = cx.tensors[owner.name]
     if tensor.strides is not None:
         return cx.error("E0317", f"`{owner.name}` has strides; only a dense tensor has views")
-    if _product(list(tensor.dims)) != _product(extents) and not _divides_out(cx, tensor.dims, extents):
+    if _product(list(tensor.dims)) != _product(extents) and not _divides_out(
+        cx, tensor.dims, extents
+    ):
         return cx.error(
             "E0317",
             f"the view [{', '.join(map(str, extents))}] of `{owner.name}` [{', '.join(map(str, tensor.dims))}] "
@@ -236,15 +242,14 @@ def index_value(
         )
     starts: list[int] = []
     axes: list[Axis] = []
-    for term, axis in zip(given, value.type.axes, strict=True):
-        if not isinstance(term, ast.Slice):
-            shown = describe(term) if not isinstance(term, ast.NewAxis) else ""
+    for index, axis in zip(given, value.type.axes, strict=True):
+        if not isinstance(index, ast.Slice):
             return cx.error(
                 "E0314",
-                f"a tile is indexed with `:`, `None` and constant slices, not with {shown}",
+                f"a tile is indexed with `:`, `None` and constant slices, not with {describe(index)}",
                 help="index the tensor before it is loaded, or choose with `where` and a reduction",
             )
-        cut = _cut(cx, term, axis)
+        cut = _cut(cx, index, axis)
         if cut is None:
             return POISON
         starts.append(cut[0])
@@ -266,7 +271,8 @@ def index_value(
             order.append(number)
             shape.append(value.type.axes[number])
     return Tile(
-        cx.emit(Rearrange(arg=value, axes=tuple(order)), TileType(value.type.dtype, tuple(shape))), weak
+        cx.emit(Rearrange(arg=value, axes=tuple(order)), TileType(value.type.dtype, tuple(shape))),
+        weak,
     )
 
 

@@ -26,7 +26,7 @@ from tilec.analysis.typing_rules import (
     values_of,
 )
 from tilec.ir.dtypes import BOOL, F32, F64, I32, DType, promote
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Dot, ElementwiseName, TileType, Value
 from tilec.plan.constants import ConstantFault, fold_binary, is_comparison
 
@@ -74,8 +74,8 @@ def binary(cx: Context, op: str, left: Entity, right: Entity) -> Entity:
     agreed = unify(cx, (left, right), op)
     if agreed is None:
         return POISON
-    dtype, weak = agreed
-    dtype = _operand_dtype(cx, op, dtype, weak)
+    weak = agreed[1]
+    dtype = _operand_dtype(cx, op, agreed[0], weak)
     if dtype is None:
         return POISON
     values = values_of(cx, (left, right), dtype)
@@ -96,11 +96,19 @@ def _operand_dtype(cx: Context, op: str, dtype: DType, weak: bool) -> DType | No
             help="write `//` for the floor of the quotient, or convert with `.to(f32)`",
         )
         return None
-    if op in ("&", "|", "^") and dtype.is_float or op in ("<<", ">>") and not dtype.is_integer:
-        cx.error("E0304", f"`{op}` has no meaning for `{dtype}`", help="convert with `.to(i32)`, or `.bitcast(u32)`")
+    if (op in ("&", "|", "^") and dtype.is_float) or (op in ("<<", ">>") and not dtype.is_integer):
+        cx.error(
+            "E0304",
+            f"`{op}` has no meaning for `{dtype}`",
+            help="convert with `.to(i32)`, or `.bitcast(u32)`",
+        )
         return None
     if dtype == BOOL and op in ("+", "-", "*", "/", "//", "%", "**"):
-        cx.error("E0304", f"`{op}` of two truth values", help="convert with `.to(i32)`, or use `&`, `|`, `^`")
+        cx.error(
+            "E0304",
+            f"`{op}` of two truth values",
+            help="convert with `.to(i32)`, or use `&`, `|`, `^`",
+        )
         return None
     return dtype
 
@@ -110,6 +118,8 @@ def _symbolic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | Non
     a, b = as_sym(left), as_sym(right)
     assert a is not None and b is not None
     first, second = integer_dtype(left), integer_dtype(right)
+    if max(_weight(a), _weight(b)) > WEIGHT_LIMIT:
+        return None
     dtype = first or second if first is None or second is None else promote(first, second)
     if op in ("//", "%") and not b.terms:
         return cx.error("E0321", f"`{op}` by zero")
@@ -128,6 +138,20 @@ def _symbolic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | Non
             return Known(fold_binary(op, (a - b).constant or 0, 0))
         case _:
             return None
+
+
+WEIGHT_LIMIT = 64
+"""Factors in a polynomial beyond which integer scalars are computed by the kernel and no longer known as polynomials."""
+
+
+def _weight(sym: Sym) -> int:
+    """Number of factors of all terms, the same inside applications."""
+    total = 0
+    for monomial, _ in sym.terms:
+        total += 1
+        for atom in monomial:
+            total += 1 if isinstance(atom, Var) else 1 + sum(map(_weight, atom.args))
+    return total
 
 
 def _span_arithmetic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | None:
@@ -205,8 +229,10 @@ def _unary(cx: Context, op: Literal["neg", "not"], operand: Entity, what: str) -
     if value is None:
         return POISON
     dtype = value.type.dtype
-    if dtype == BOOL and op == "neg" or dtype.is_float and op == "not":
-        return cx.error("E0304", f"`{what}` has no meaning for `{dtype}`", help="convert with `.to(i32)`")
+    if (dtype == BOOL and op == "neg") or (dtype.is_float and op == "not"):
+        return cx.error(
+            "E0304", f"`{what}` has no meaning for `{dtype}`", help="convert with `.to(i32)`"
+        )
     result = elementwise(cx, op, [value], dtype, what)
     weak = isinstance(operand, Tile) and operand.weak
     return POISON if result is None else Tile(result, weak)
@@ -225,7 +251,11 @@ def condition_value(cx: Context, entity: Entity) -> Value | None:
         )
         return None
     if value.type.dtype != BOOL:
-        cx.error("E0323", f"a condition must be a truth value, not {describe(entity)}", help="compare it: `x != 0`")
+        cx.error(
+            "E0323",
+            f"a condition must be a truth value, not {describe(entity)}",
+            help="compare it: `x != 0`",
+        )
         return None
     return value
 
@@ -314,9 +344,13 @@ def product(
         return POISON
     a, b = operands
     if precision == "tf32" and a.type.dtype != F32:
-        return cx.error("E0308", f"`as = tf32` needs f32 factors, not `{a.type.dtype}`", help="leave `as` out")
+        return cx.error(
+            "E0308", f"`as = tf32` needs f32 factors, not `{a.type.dtype}`", help="leave `as` out"
+        )
     dtype = F64 if a.type.dtype == F64 else F32 if a.type.dtype.is_float else I32
-    lead = broadcast_axes(cx, [TileType(dtype, a.type.axes[:-2]), TileType(dtype, b.type.axes[:-2])], "@")
+    lead = broadcast_axes(
+        cx, [TileType(dtype, a.type.axes[:-2]), TileType(dtype, b.type.axes[:-2])], "@"
+    )
     if lead is None:
         return POISON
     axes = (*lead, a.type.axes[-2], b.type.axes[-1])
@@ -330,7 +364,9 @@ def product(
             if joined is None:
                 return POISON
             return Tile(
-                cx.emit(Dot(a=a, b=b, accumulate=start, precision=precision), TileType(dtype, joined))
+                cx.emit(
+                    Dot(a=a, b=b, accumulate=start, precision=precision), TileType(dtype, joined)
+                )
             )
     result = Tile(cx.emit(Dot(a=a, b=b, precision=precision), TileType(dtype, axes)))
     return result if accumulate is None else binary(cx, "+", accumulate, result)

@@ -1,4 +1,5 @@
-"""Presence of an axis as a canonical conjunction: what is provable is dropped, min and max are multiplied out."""
+"""Presence of an axis as a canonical conjunction: what is provable is dropped, a bound that is the least of several is
+several bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import AtLeast, Below, Constraint, InRange
 
 
-def simplify(constraints: Iterable[Constraint], extent: Sym, facts: Facts) -> tuple[Constraint, ...]:
+def simplify(
+    constraints: Iterable[Constraint], extent: Sym, facts: Facts
+) -> tuple[Constraint, ...]:
     """The conjunction for coordinates 0 <= r < extent without what always holds or follows from another part,
     in a fixed order: upper limits, lower limits, index tiles."""
     below: list[Sym] = []
@@ -18,9 +21,9 @@ def simplify(constraints: Iterable[Constraint], extent: Sym, facts: Facts) -> tu
     for constraint in constraints:
         match constraint:
             case Below(limit):
-                below += split_extreme(limit, "min")
+                below.append(limit)
             case AtLeast(limit):
-                least += split_extreme(limit, "max")
+                least.append(limit)
             case InRange():
                 if constraint not in ranges:
                     ranges.append(constraint)
@@ -62,9 +65,9 @@ def span_presence(
     """Presence of a span as a value (size None), or as an index into a dimension of that size."""
     constraints: list[Constraint] = []
     if hi is not None:
-        constraints.append(Below(hi - start))
+        constraints += [Below(end - start) for end in split_extreme(hi, "min")]
     if lo is not None:
-        constraints.append(AtLeast(lo - start))
+        constraints += [AtLeast(end - start) for end in split_extreme(lo, "max")]
     if size is not None:
         constraints += [Below(size - start), AtLeast(-start)]
     return simplify(constraints, extent, facts)

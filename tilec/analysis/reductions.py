@@ -33,7 +33,9 @@ def _operand(cx: Context, name: str, operand: Entity) -> Value | None:
         cx.error(
             "E0313",
             f"`{name}` needs a tile, not {describe(operand)}",
-            help=f"`{name}(a, b)` compares scalars" if name in ("min", "max") else "reduce before the value is a scalar",
+            help=f"`{name}(a, b)` compares scalars"
+            if name in ("min", "max")
+            else "reduce before the value is a scalar",
         )
         return None
     return value
@@ -137,7 +139,7 @@ def topk(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
     if axis is None or k is None:
         return POISON
     capacity = value.type.axes[axis].capacity
-    if k < 1 or capacity is not None and k > capacity:
+    if k < 1 or (capacity is not None and k > capacity):
         return cx.error("E0321", f"`topk` of {k} along an axis of `{value.type.axes[axis].extent}`")
     if value.type.dtype == BOOL:
         return cx.error("E0320", "`topk` of truth values", help="convert with `.to(i32)`")
@@ -156,7 +158,11 @@ def reduce_with(cx: Context, arguments: list[Entity], keywords: Keywords) -> Ent
     axis_entity = arguments[1] if len(arguments) > 1 else keywords.get("axis")
     fn = arguments[2] if len(arguments) > 2 else keywords.get("fn")
     if not isinstance(fn, FnRef) or axis_entity is None:
-        return cx.error("E0207", "`reduce` takes a tile, an axis and a `fn`", help="write `reduce(x, axis=0, fn=combine)`")
+        return cx.error(
+            "E0207",
+            "`reduce` takes a tile, an axis and a `fn`",
+            help="write `reduce(x, axis=0, fn=combine)`",
+        )
     parts = x.elements if isinstance(x, TupleOf) else (x,)
     values: list[Value] = []
     for part in parts:

@@ -45,7 +45,9 @@ class Scope:
                 return frame
         return None
 
-    def bind(self, name: str, entity: Entity, kind: BindingKind = "local", span: Span | None = None) -> None:
+    def bind(
+        self, name: str, entity: Entity, kind: BindingKind = "local", span: Span | None = None
+    ) -> None:
         """Bind in the frame where the name is, else in the innermost."""
         frame = self.frame_of(name)
         if frame is None:
@@ -53,7 +55,9 @@ class Scope:
             self.ended.pop(name, None)
         frame[name] = Binding(entity, kind, span)
 
-    def declare(self, name: str, entity: Entity, kind: BindingKind, span: Span | None = None) -> None:
+    def declare(
+        self, name: str, entity: Entity, kind: BindingKind, span: Span | None = None
+    ) -> None:
         """Bind in the innermost frame."""
         self.ended.pop(name, None)
         self.frames[-1][name] = Binding(entity, kind, span)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal
 
 from tilec.analysis.access import Resolved, index_tensor
 from tilec.analysis.context import Context
@@ -93,10 +92,8 @@ def _execute_one(cx: Context, statement: ast.Stmt) -> None:
                 execute(cx, then if known else otherwise)
                 return
             with cx.at(condition.span):
-                value = condition_value(cx, entity)
-            if value is None and not isinstance(entity, Poison):
-                return
-            run_if(cx, value, statement, execute)
+                chosen = condition_value(cx, entity)
+            run_if(cx, chosen, statement, execute)
         case ast.Assert(condition, message):
             entity = evaluate(cx, condition)
             known = truth(cx, entity)
@@ -106,15 +103,17 @@ def _execute_one(cx: Context, statement: ast.Stmt) -> None:
                 cx.error("E0219", f"the assertion is false: {message or condition.span.text}")
                 return
             with cx.at(condition.span):
-                value = condition_value(cx, entity)
-            if value is not None:
-                cx.add(Assert(span=cx.span, condition=value, message=message))
+                holds = condition_value(cx, entity)
+            if holds is not None:
+                cx.add(Assert(span=cx.span, condition=holds, message=message))
         case ast.Print(arguments):
             _print(cx, arguments)
         case ast.ExprStmt(value):
             _effect(cx, value)
         case ast.Return():
-            cx.error("E0224", "`return` belongs at the end of a `fn`", help="store the value: `o[i] = …`")
+            cx.error(
+                "E0224", "`return` belongs at the end of a `fn`", help="store the value: `o[i] = …`"
+            )
 
 
 def bind_name(cx: Context, name: ast.Name, entity: Entity) -> None:
@@ -130,7 +129,7 @@ def bind_name(cx: Context, name: ast.Name, entity: Entity) -> None:
             help="choose another name",
         )
         return
-    if isinstance(entity, TensorRef) and entity.at or not isinstance(
+    if (isinstance(entity, TensorRef) and entity.at) or not isinstance(
         entity, (Known, Integer, Tile, SpanTile, TensorRef, TupleOf, Poison)
     ):
         entity = cx.not_a_value(entity)
@@ -146,7 +145,9 @@ def _unpack(cx: Context, targets: tuple[ast.Expr, ...], entity: Entity) -> None:
         cx.error(
             "E0207",
             f"{describe(entity)} is unpacked into {len(targets)} names",
-            help="the counts must be equal" if isinstance(entity, TupleOf) else "only a tuple can be unpacked",
+            help="the counts must be equal"
+            if isinstance(entity, TupleOf)
+            else "only a tuple can be unpacked",
         )
     for target, element in zip(targets, elements, strict=True):
         if isinstance(target, ast.Name):
@@ -155,9 +156,7 @@ def _unpack(cx: Context, targets: tuple[ast.Expr, ...], entity: Entity) -> None:
             cx.error("E0224", "only names can be unpacked into", target.span)
 
 
-def _target(
-    cx: Context, target: ast.Index, what: str
-) -> tuple[TensorRef, Resolved] | None:
+def _target(cx: Context, target: ast.Index, what: str) -> tuple[TensorRef, Resolved] | None:
     """The tensor and the place of a store; None after a message."""
     with cx.at(target.span):
         owner = evaluate(cx, target.value)
@@ -214,8 +213,17 @@ def stored_value(
             help=f"convert with `.to({dtype})`; only floats are rounded by a store",
         )
         return None
-    if isinstance(entity, Tile) and entity.weak and entity.type.dtype.is_float and not dtype.is_float:
-        cx.error("E0310", f"a float is stored to `{name}`, which is `{dtype}`", help=f"convert with `.to({dtype})`")
+    if (
+        isinstance(entity, Tile)
+        and entity.weak
+        and entity.type.dtype.is_float
+        and not dtype.is_float
+    ):
+        cx.error(
+            "E0310",
+            f"a float is stored to `{name}`, which is `{dtype}`",
+            help=f"convert with `.to({dtype})`",
+        )
         return None
     value = cx.materialise(entity, dtype)
     if value is None:
@@ -298,7 +306,11 @@ def _effect(cx: Context, expr: ast.Expr) -> None:
 
 def _atomic(cx: Context, op: Literal["add", "max", "min"], call: ast.Call) -> None:
     if len(call.arguments) != 2 or call.keywords or not isinstance(call.arguments[0], ast.Index):
-        cx.error("E0207", f"`atomic_{op}` takes a place and a value", help=f"write `atomic_{op}(t[i, j], e)`")
+        cx.error(
+            "E0207",
+            f"`atomic_{op}` takes a place and a value",
+            help=f"write `atomic_{op}(t[i, j], e)`",
+        )
         return
     place = _target(cx, call.arguments[0], "written")
     entity = evaluate(cx, call.arguments[1])
@@ -338,24 +350,35 @@ def inline(
             "E0207",
             f"`{fn.name}` takes {len(fn.params)} arguments, not {len(arguments)}",
             span,
-            secondary=(Label(fn.params[0].span.to(fn.params[-1].span), "its parameters"),) if fn.params else (),
+            secondary=(Label(fn.params[0].span.to(fn.params[-1].span), "its parameters"),)
+            if fn.params
+            else (),
         )
     cx.inlined += 1
     if cx.inlined > INLINE_LIMIT:
-        return cx.error("E0502", f"more than {INLINE_LIMIT} calls are expanded in this kernel", span)
+        return cx.error(
+            "E0502", f"more than {INLINE_LIMIT} calls are expanded in this kernel", span
+        )
     caller = cx.scope
     cx.scope = Scope(home)
+    for number, parameter in enumerate(fn.params):
+        if parameter.id in [p.id for p in fn.params[:number]]:
+            cx.error(
+                "E0202",
+                f"`{parameter.id}` is declared twice",
+                parameter.span,
+                help="rename one of them",
+            )
     for parameter, argument in zip(fn.params, arguments, strict=True):
         cx.scope.declare(parameter.id, argument, "parameter", parameter.span)
     cx.calls.append(fn)
+    cx.call_spans.append(span)
     try:
-        last = fn.body[-1]
-        execute(cx, fn.body[:-1])
-        if not isinstance(last, ast.Return):
-            execute(cx, (last,))
-            return cx.error("E0225", f"the fn `{fn.name}` does not end with `return`", fn.span)
-        result = evaluate(cx, last.value)
+        *statements, last = fn.body
+        execute(cx, statements)
+        assert isinstance(last, ast.Return), "the grammar ends a fn with `return`"
+        return evaluate(cx, last.value)
     finally:
         cx.calls.pop()
+        cx.call_spans.pop()
         cx.scope = caller
-    return cast(Entity, replace(result)) if isinstance(result, TupleOf) else result

@@ -39,10 +39,16 @@ def strong_dtype(entity: Entity) -> DType | None:
 
 
 def weak_kind(entity: Entity) -> str:
-    """"bool", "int" or "float" of a weak operand."""
+    """ "bool", "int" or "float" of a weak operand."""
     match entity:
         case Known(value):
-            return "bool" if isinstance(value, bool) else "float" if isinstance(value, float) else "int"
+            return (
+                "bool"
+                if isinstance(value, bool)
+                else "float"
+                if isinstance(value, float)
+                else "int"
+            )
         case Tile(value, _):
             dtype = value.type.dtype
             return "float" if dtype.is_float else "bool" if dtype == BOOL else "int"
@@ -111,7 +117,9 @@ def broadcast_axes(cx: Context, types: Sequence[TileType], what: str) -> tuple[A
                     "E0312",
                     f"extents {show_extent(cx, axis.extent)} and {show_extent(cx, other.extent)} do not agree in `{what}`",
                     note="the operands are "
-                    + " and ".join(f"`[{', '.join(str(a.extent) for a in t.axes)}]`" for t in types if t.axes),
+                    + " and ".join(
+                        f"`[{', '.join(str(a.extent) for a in t.axes)}]`" for t in types if t.axes
+                    ),
                     help=_agreement(axis, other),
                 )
                 return None

@@ -24,11 +24,16 @@ def run_commands(arguments: Sequence[str]) -> int:
 
     try:
         try:
-            status = commands.main(list(arguments), prog_name="tilec", standalone_mode=False)
+            # not `commands.main`, which turns a closed pipe into an exit status of its own
+            with commands.make_context("tilec", list(arguments)) as context:
+                status = commands.invoke(context)
             sys.stdout.flush()
         except TileError as error:
             show(error.diagnostics, as_json=_wants_json(arguments))
             return error.exit_code
+        except click.exceptions.Exit as stop:
+            sys.stdout.flush()
+            return stop.exit_code
         except click.exceptions.NoArgsIsHelpError as error:
             sys.stderr.write(error.format_message() + "\n")
             return error.exit_code
@@ -63,14 +68,13 @@ def usage_error(error: click.ClickException) -> TileError:
     """click's complaint about the command line in our form."""
     message = error.format_message().rstrip(".")
     message = message[:1].lower() + message[1:]
-    code = "E0701" if isinstance(error, click.UsageError) else "E0702"
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         message = f"no such option `{error.option_name}`"
         hint = " or ".join(f"`{p}`" for p in sorted(error.possibilities))
-        return fail(code, message, help=f"did you mean {hint}?")
+        return fail("E0701", message, help=f"did you mean {hint}?")
     path = context.command_path if context else "tilec"
-    return fail(code, message.replace("'", "`"), help=f"`{path} --help` lists what there is")
+    return fail("E0701", message.replace("'", "`"), help=f"`{path} --help` lists what there is")
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, TypeAlias
 from tilec.ir.dtypes import DType
 from tilec.ir.launch import Argument
 from tilec.ir.layouts import AxisLayout
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.source.text import NOWHERE, Span
 
 # ------------------------------------------------------------------------------------------ expressions
@@ -46,20 +46,12 @@ class Literal_:
 
 @dataclass(frozen=True)
 class Index:
-    """Integer arithmetic of sizes, starts and coordinates; `names` of its variables are in the kernel's table. 64-bit where `wide`."""
+    """Integer arithmetic of sizes, starts and coordinates; the kernel's `names` give the C names of variables, a coordinate's is its
+    variable's own. 64-bit where `wide`."""
 
     sym: Sym
     rep: DType
     wide: bool = False
-
-
-@dataclass(frozen=True)
-class Coordinate:
-    """The current coordinate along an axis of the loop: of the element, or of the vector's first one outside of `elements`."""
-
-    axis: str
-    rep: DType
-    element: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,10 +82,18 @@ class SharedElement:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """The neutral element of a reduction."""
+
+    op: str
+    rep: DType
+
+
+@dataclass(frozen=True)
 class Apply:
     """An operation of Tile IR on scalars of one dtype; `math` picks the accuracy of functions, "half" the forms whose error a
-    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "index" (an Indexed pair),
-    "value_of", "index_of"."""
+    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "indexed" (a value and its coordinate),
+    "index_of", "offset" (index · stride in 64 bits), "offset_add", "offset_sub" (plain int arithmetic that cannot overflow)."""
 
     op: str
     args: tuple[Expr, ...]
@@ -125,16 +125,8 @@ class WarpCombine:
 
 
 Expr: TypeAlias = (
-    "Local | Literal_ | Index | Coordinate | Element | Memory | SharedElement | Apply | LaneReduce | WarpCombine"
+    "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
 )
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A `constexpr int` of the kernel's configuration, by name."""
-
-    name: str
-    rep: DType
 
 
 # ------------------------------------------------------------------------------------- storage and axes
@@ -148,6 +140,8 @@ class LoopAxis:
     name: str
     layout: AxisLayout
     extent: Sym
+    vectorised: bool = False
+    """held in `Vector`s along this axis, of width 1 too"""
 
     @property
     def suffix(self) -> str:
@@ -165,6 +159,11 @@ class LoopAxis:
         return f"{self.name}_at"
 
     @property
+    def element(self) -> str:
+        """C name of the coordinate of the current element."""
+        return f"{self.name}_el" if self.vectorised else self.coordinate
+
+    @property
     def lane(self) -> str:
         """C name of the thread's digit."""
         return f"{self.name}_lane"
@@ -179,6 +178,8 @@ class Fragment:
     rep: DType
     axes: tuple[LoopAxis, ...] = ()
     local: bool = False
+    indexed: bool = False
+    """elements are pairs of a value and a coordinate"""
 
 
 @dataclass(frozen=True)
@@ -273,24 +274,26 @@ class Accumulate(Op):
 @dataclass(frozen=True)
 class LoadVector(Op):
     """The vector at `pointer + offset` into the current vector of `target`; zeros where a guard fails. `count`: elements that exist
-    from here on (a tail), None where all do. `alignment` in bytes is guaranteed."""
+    from here on (a tail), None where all do. `aligned`: the address is a multiple of the vector's size (16 bytes at most),
+    else of an element's."""
 
     target: Fragment
     pointer: str
     offset: Expr
-    alignment: int
+    aligned: bool
     guards: tuple[Expr, ...] = ()
     count: Expr | None = None
 
 
 @dataclass(frozen=True)
 class StoreVector(Op):
-    """The current vector of `source` to `pointer + offset`; as LoadVector."""
+    """The current vector of `source`, converted to `rep`, to `pointer + offset`; as LoadVector."""
 
     source: Fragment
+    rep: DType
     pointer: str
     offset: Expr
-    alignment: int
+    aligned: bool
     guards: tuple[Expr, ...] = ()
     count: Expr | None = None
 
@@ -463,7 +466,7 @@ class Kernel:
     axes: tuple[LoopAxis, ...]
     shared: tuple[SharedBuffer, ...]
     body: tuple[Op, ...]
-    names: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[Var, str], ...] = ()
     live: bool = False
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
@@ -473,7 +476,7 @@ class Kernel:
         return sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
 
 
-def shared_reads(expr: Expr | Constant) -> tuple[str, ...]:
+def shared_reads(expr: Expr) -> tuple[str, ...]:
     """Shared buffers that evaluating `expr` reads."""
     match expr:
         case SharedElement():

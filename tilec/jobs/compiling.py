@@ -181,7 +181,7 @@ def _stop_at_warnings(request: CompileRequest, compiled: CompiledFile) -> None:
             else f"{len(warnings)} warnings count as errors"
         )
         # the program's warnings first, so that the sentence that stops the work comes last
-        raise TileError([*warnings, Diagnostic("E0710", f"{count} with `--warnings-as-errors`")])
+        raise TileError([*warnings, Diagnostic("E0650", f"{count} with `--warnings-as-errors`")])
 
 
 def _build(request: CompileRequest, compiled: CompiledFile) -> Built:

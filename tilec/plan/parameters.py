@@ -55,7 +55,11 @@ def tile_sizes(kernel: ast.Kernel) -> frozenset[str]:
     extents: set[str] = set()
     elsewhere: set[str] = set()
     nodes: list[object] = [*kernel.params, *kernel.outputs, *kernel.body]
-    nodes += [c for c in kernel.clauses if not isinstance(c, (ast.Require, ast.Tune, ast.Check, ast.Example))]
+    nodes += [
+        c
+        for c in kernel.clauses
+        if not isinstance(c, (ast.Require, ast.Tune, ast.Check, ast.Example))
+    ]
     for node in nodes:
         _uses(node, extents, elsewhere)
     return frozenset((extents & names) - elsewhere)
@@ -91,11 +95,8 @@ def _uses(node: object, extents: set[str], elsewhere: set[str]) -> None:
 def has_product(kernel: ast.Kernel) -> bool:
     """Whether the kernel's body contains `@` or `dot`, calls of the user's functions not looked into."""
     return any(
-        isinstance(n, (ast.Binary, ast.AugAssign))
-        and n.op == "@"
-        or isinstance(n, ast.Call)
-        and isinstance(n.function, ast.Name)
-        and n.function.id == "dot"
+        (isinstance(n, (ast.Binary, ast.AugAssign)) and n.op == "@")
+        or (isinstance(n, ast.Call) and isinstance(n.function, ast.Name) and n.function.id == "dot")
         for n in _nodes(kernel.body)
     )
 
@@ -236,7 +237,9 @@ def _options(
                 help=f"write for example `-D {name}=128`",
             )
         elif name in tiles and not _is_extent(value):
-            sink.error("E0752", f"`-D {name}={text}`: `{name}` is a tile size, an integer from 1 on")
+            sink.error(
+                "E0752", f"`-D {name}={text}`: `{name}` is a tile size, an integer from 1 on"
+            )
         else:
             given[name] = value
     return given
@@ -288,7 +291,9 @@ def _tune(
                     "E0217",
                     f"`tune` names `{name}`, which is no bracket parameter",
                     entry.name.span,
-                    help=f"did you mean `{near[0]}`?" if near else "tune bracket parameters, `stages` or `warps`",
+                    help=f"did you mean `{near[0]}`?"
+                    if near
+                    else "tune bracket parameters, `stages` or `warps`",
                 )
                 continue
             for number, expr in enumerate(entry.values):
@@ -332,7 +337,9 @@ def _value(planner: _Planner, expr: ast.Expr, what: str) -> Static | None:
             raise _Unknown(expr.span, f"the name `{value}` is not known here")
         return value
     except _Unknown as unknown:
-        planner.sink.error("E0217", f"{what} is not a compile-time value: {unknown.reason}", unknown.span)
+        planner.sink.error(
+            "E0217", f"{what} is not a compile-time value: {unknown.reason}", unknown.span
+        )
         return None
 
 
@@ -397,7 +404,9 @@ def _choose(
             raise _Unknown(bracket.default.span, f"the name `{value}` is not known here")
     except _Unknown as unknown:
         sink.error(
-            "E0215", f"the default of `{name}` is no compile-time value: {unknown.reason}", unknown.span
+            "E0215",
+            f"the default of `{name}` is no compile-time value: {unknown.reason}",
+            unknown.span,
         )
         return
     if name in tiles and not _is_extent(value):
@@ -416,7 +425,9 @@ def _same_kind(planner: _Planner, bracket: ast.BracketParam, value: Static) -> N
         default = planner.evaluate(bracket.default) if bracket.default is not None else value
     except _Unknown:
         return
-    if _kind(default) != _kind(value) and not (_kind(default) == "float" and _kind(value) == "integer"):
+    if _kind(default) != _kind(value) and not (
+        _kind(default) == "float" and _kind(value) == "integer"
+    ):
         planner.sink.error(
             "E0752",
             f"`-D {bracket.name}={value}`: `{bracket.name}` is {_article(_kind(default))}, not {_article(_kind(value))}",
@@ -453,7 +464,9 @@ def _schedule(
                     "E0217",
                     f"`schedule` has no setting `{name}`",
                     setting.name.span,
-                    help=f"did you mean `{near[0]}`?" if near else f"settings are {', '.join(SETTINGS)}",
+                    help=f"did you mean `{near[0]}`?"
+                    if near
+                    else f"settings are {', '.join(SETTINGS)}",
                 )
                 continue
             if name in ("mma", "math"):
@@ -495,5 +508,8 @@ def _check_where(planner: _Planner, tuned: _Tuned) -> None:
             continue
         if not isinstance(value, bool):
             planner.sink.error(
-                "E0217", "`where` needs a condition", condition.span, help="compare: `where BM * BN <= 16384`"
+                "E0217",
+                "`where` needs a condition",
+                condition.span,
+                help="compare: `where BM * BN <= 16384`",
             )

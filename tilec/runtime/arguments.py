@@ -35,6 +35,11 @@ class CallSizes:
         """All of them by name."""
         return {**self.dims, **self.strides, **self.scalars}
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Dims and strides by name."""
+        return {**self.dims, **self.strides}
+
     def __str__(self) -> str:
         numbers = {**self.dims, **self.strides, **self.scalars}
         return " ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from tilec.plan.constants import ConstantFault, fold_binary
 from tilec.source.diagnostics import fail
 from tilec.syntax import ast
 
@@ -87,60 +88,26 @@ def number(expr: ast.Expr, known: Mapping[str, ClauseValue]) -> ClauseValue:
             if expr.op == "not":
                 return not value
             return -value if expr.op == "-" else +value
-        case ast.Binary():
-            return _binary(expr.op, number(expr.left, known), number(expr.right, known))
+        case ast.Binary(op="and"):
+            return bool(number(expr.left, known)) and bool(number(expr.right, known))
+        case ast.Binary(op="or"):
+            return bool(number(expr.left, known)) or bool(number(expr.right, known))
+        case ast.Binary() | ast.Compare():
+            return _fold(expr.op, number(expr.left, known), number(expr.right, known))
         case ast.Conditional():
             chosen = expr.then if number(expr.condition, known) else expr.otherwise
             return number(chosen, known)
-        case ast.Compare():
-            return _compare(expr.op, number(expr.left, known), number(expr.right, known))
         case ast.Call(function=ast.Name(id="min" | "max" | "ceildiv" as name)):
             values = [number(a, known) for a in expr.arguments]
             if name == "ceildiv" and len(values) == 2:
-                return -(-values[0] // values[1])
+                return -_fold("//", -values[0], values[1])
             return min(values) if name == "min" else max(values)
         case _:
             raise KeyError(type(expr).__name__)
 
 
-def _binary(op: str, a: ClauseValue, b: ClauseValue) -> ClauseValue:
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "**":
-            result: ClauseValue = a**b
-            return result
-        case "and":
-            return a and b
-        case "or":
-            return a or b
-        case "/" | "//" | "%" if b == 0:
-            return 0
-        case "/":
-            return a / b
-        case "//":
-            return a // b
-        case "%":
-            return a % b
-        case _:
-            raise KeyError(op)
-
-
-def _compare(op: str, a: ClauseValue, b: ClauseValue) -> bool:
-    match op:
-        case "==":
-            return a == b
-        case "!=":
-            return a != b
-        case "<":
-            return a < b
-        case "<=":
-            return a <= b
-        case ">":
-            return a > b
-        case _:
-            return a >= b
+def _fold(op: str, left: ClauseValue, right: ClauseValue) -> ClauseValue:
+    try:
+        return fold_binary(op, left, right)
+    except ConstantFault as fault:
+        raise KeyError(str(fault)) from fault

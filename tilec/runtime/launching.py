@@ -198,3 +198,16 @@ def float_bits(value: float, dtype: DType) -> int:
     if mantissa < 1 << dtype.mantissa:
         return top | mantissa
     return top | ((exponent + bias) << dtype.mantissa) | (mantissa - (1 << dtype.mantissa))
+
+
+def architecture_for(capability: tuple[int, int]) -> str:
+    """The newest architecture that tilec has a table for and this device runs. Raises TileError (E0812)."""
+    from tilec.jobs.requests import ARCHITECTURES
+
+    exact = f"sm_{capability[0]}{capability[1]}"
+    if exact in ARCHITECTURES:
+        return exact
+    fitting = [a for a in ARCHITECTURES if not a.endswith("a") and runs_on(a, capability)]
+    if not fitting:
+        raise fail("E0812", f"tilec has no table for the device's architecture `{exact}`")
+    return fitting[-1]

@@ -87,6 +87,12 @@ def outcomes_table(outcomes: Sequence[Outcome]) -> str:
     timed = [o for o in outcomes if o.timings]
     if timed:
         parts.append(timings_table(timed))
+    notes: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.status != "failed":
+            for detail in outcome.details:
+                notes.setdefault(detail, []).append(outcome.kernel)
+    parts += [f"{', '.join(dict.fromkeys(kernels))}: {note}" for note, kernels in notes.items()]
     counts = [
         f"{sum(o.status == s for o in outcomes)} {s}"
         for s in ("ok", "built", "failed")

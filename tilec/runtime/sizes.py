@@ -90,9 +90,8 @@ def _pool(program: ir.Program, dim: Var) -> tuple[int, ...]:
     """Extents to try, the most telling first."""
     tiles = sorted(tile_extents(program, dim), reverse=True)
     values: list[int] = []
-    for rank in range(9):
-        for tile in tiles:
-            values.append(_around(tile)[rank])
+    around = [_around(t) for t in tiles]
+    values += [v for ranked in zip(*around, strict=True) for v in ranked]
     if not tiles:
         values += _WHOLE_AXIS if _used_whole(program, dim) else _SCALAR_AXIS
     low, high = program.lower.get(dim, 0), program.upper.get(dim)
@@ -103,7 +102,8 @@ def _pool(program: ir.Program, dim: Var) -> tuple[int, ...]:
 def _around(tile: int) -> tuple[int, ...]:
     larger = next((p for p in _PRIMES if p > tile), 2 * tile + 3)
     smaller = max((p for p in _PRIMES if p < tile), default=1)
-    return (tile + 1, tile - 1, 1, larger, smaller, tile, 2 * tile + 1, 0, tile // 2 + 3)
+    edges = (tile + 1, tile - 1, 1, larger, smaller, tile, 2 * tile + 1, 0, tile // 2 + 3)
+    return (*edges, 3 * tile - 1, 7, 31, 33, 2, 129, 61, 3 * tile + 5, 17, 257, 5)
 
 
 def tile_extents(program: ir.Program, dim: Var) -> set[int]:

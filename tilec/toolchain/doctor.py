@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -149,7 +150,9 @@ def _pycuda() -> Check:
     if importlib.util.find_spec("pycuda") is None:
         return Check("pycuda", False, "not installed", advice)
     try:
-        import pycuda.driver
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pycuda.driver
     except Exception as error:  # a broken extension module raises what it likes
         return Check("pycuda", False, f"{type(error).__name__}: {error}", advice)
     version = ".".join(map(str, pycuda.VERSION))

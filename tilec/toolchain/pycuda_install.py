@@ -38,8 +38,12 @@ def missing_for_pycuda(nvcc: Nvcc | None, host: HostCompiler | None, python_incl
             f"the header `Python.h` is missing below `{python_include}`: "
             f"run `apt-get install python{version}-dev`"
         )
-    if nvcc is None or not any((folder / "cuda.h").is_file() for folder in nvcc.include_dirs):
-        return "the header `cuda.h` is missing: run `pip install 'tilec[nvcc]'` or install the CUDA toolkit"
+    for header in ("cuda.h", "cudaProfiler.h"):
+        if nvcc is None or not any((folder / header).is_file() for folder in nvcc.include_dirs):
+            return (
+                f"the header `{header}` is missing: run `pip install 'tilec[nvcc]'` or install the "
+                "CUDA toolkit"
+            )
     return ""
 
 

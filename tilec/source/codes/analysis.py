@@ -112,10 +112,6 @@ CODES: dict[str, CodeEntry] = {
         "A statement binds a name, stores to a tensor, or is an atomic update. `x + 1` alone does nothing; a tile's elements are "
         "not assigned to; `atomic_add` has no result.",
     ),
-    "E0225": CodeEntry(
-        "fn without return",
-        "The last statement of a `fn` is `return e`. A `fn` without a result is not needed: write its statements where it is called.",
-    ),
     "E0302": CodeEntry(
         "wrong number of indices",
         "Every dimension has one index: `a` of `[M, K]` is indexed `a[i, k]` or `a[i, :]`, not `a[i]`. A tile takes one `:` "
@@ -208,7 +204,10 @@ CODES: dict[str, CodeEntry] = {
         "An argument has the wrong kind or value: a compile-time integer is needed (an axis, a count, the range of `unroll`), a dtype "
         "(`zeros(f32, i)`), a scalar (`.fill(0)`), or a divisor that is not 0.",
     ),
-    "E0322": CodeEntry("extent below 1", "An extent after `by` or in `span` is at least 1; a dimension is at least 0."),
+    "E0322": CodeEntry(
+        "extent below 1",
+        "An extent after `by` or in `span` is at least 1; a dimension is at least 0.",
+    ),
     "E0323": CodeEntry(
         "not a truth value",
         "Conditions are comparisons and combinations of them; an integer is compared: `x != 0`.",
@@ -254,8 +253,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0502": CodeEntry(
         "too many expanded calls",
-        "Functions are expanded where they are called. This kernel would grow beyond the limit; call less deeply or use `range` "
-        "in place of `unroll`.",
+        "Functions are expanded where they are called. This kernel would grow beyond the limit, in number or in depth; call less "
+        "deeply or use `range` in place of `unroll`.",
     ),
     "E0751": CodeEntry(
         "option for an unknown parameter",

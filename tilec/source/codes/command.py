@@ -1,4 +1,4 @@
-"""Codes E07: the command line."""
+"""Codes E07: the command line; and E0650, which stops at warnings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ CODES: dict[str, CodeEntry] = {
         "command line not understood",
         "There is no such command or option, or an argument is missing. `tilec --help` lists the commands, "
         "`tilec compile --help` the options of one.",
-    ),
-    "E0702": CodeEntry(
-        "command line refused",
-        "An argument names something that cannot be used, such as a file that cannot be opened.",
     ),
     "E0703": CodeEntry(
         "program file cannot be read",
@@ -47,7 +43,7 @@ CODES: dict[str, CodeEntry] = {
         "options that exclude each other",
         "Two of the options given ask for different things, such as `--check-only` with `-o`. Leave one out.",
     ),
-    "E0710": CodeEntry(
+    "E0650": CodeEntry(
         "warnings as errors",
         "With `--warnings-as-errors` a warning stops the work as an error does. Change what the warning is about, or "
         "leave the option out.",

@@ -1,0 +1,201 @@
+//@ primitive WrapWord includes <cstdint> <type_traits>
+/// The unsigned type in which arithmetic on the integer T wraps without undefined behaviour.
+template <class T>
+using WrapWord = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+//@ end
+
+//@ primitive add_wrap needs WrapWord
+/// a + b modulo 2^bits.
+template <class T>
+__device__ __forceinline__ T add_wrap(T a, T b) {
+  return static_cast<T>(static_cast<WrapWord<T>>(a) + static_cast<WrapWord<T>>(b));
+}
+//@ end
+
+//@ primitive sub_wrap needs WrapWord
+/// a - b modulo 2^bits.
+template <class T>
+__device__ __forceinline__ T sub_wrap(T a, T b) {
+  return static_cast<T>(static_cast<WrapWord<T>>(a) - static_cast<WrapWord<T>>(b));
+}
+//@ end
+
+//@ primitive mul_wrap needs WrapWord
+/// a * b modulo 2^bits.
+template <class T>
+__device__ __forceinline__ T mul_wrap(T a, T b) {
+  return static_cast<T>(static_cast<WrapWord<T>>(a) * static_cast<WrapWord<T>>(b));
+}
+//@ end
+
+//@ primitive neg_wrap needs WrapWord
+/// -x modulo 2^bits: the least value stays itself.
+template <class T>
+__device__ __forceinline__ T neg_wrap(T x) {
+  return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
+}
+//@ end
+
+//@ primitive abs_wrap needs neg_wrap
+/// |x|; the least value stays itself.
+template <class T>
+__device__ __forceinline__ T abs_wrap(T x) {
+  if constexpr (std::is_signed<T>::value) {
+    return x < 0 ? neg_wrap(x) : x;
+  } else {
+    return x;
+  }
+}
+//@ end
+
+//@ primitive max_nan
+/// The greater of two floats; a NaN wins.
+[[maybe_unused]] __device__ __forceinline__ float max_nan(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+[[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
+  return a > b || a != a ? a : b;
+}
+//@ end
+
+//@ primitive min_nan
+/// The lesser of two floats; a NaN wins.
+[[maybe_unused]] __device__ __forceinline__ float min_nan(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+[[maybe_unused]] __device__ __forceinline__ double min_nan(double a, double b) {
+  return a < b || a != a ? a : b;
+}
+//@ end
+
+//@ primitive max_of
+/// The greater of two integers.
+template <class T>
+__device__ __forceinline__ T max_of(T a, T b) {
+  return a > b ? a : b;
+}
+//@ end
+
+//@ primitive min_of
+/// The lesser of two integers.
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+//@ end
+
+//@ primitive abs_of
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+//@ end
+
+//@ primitive floor_of
+/// The greatest whole number not above x.
+[[maybe_unused]] __device__ __forceinline__ float floor_of(float x) { return floorf(x); }
+[[maybe_unused]] __device__ __forceinline__ double floor_of(double x) { return ::floor(x); }
+//@ end
+
+//@ primitive ceil_of
+/// The least whole number not below x.
+[[maybe_unused]] __device__ __forceinline__ float ceil_of(float x) { return ceilf(x); }
+[[maybe_unused]] __device__ __forceinline__ double ceil_of(double x) { return ::ceil(x); }
+//@ end
+
+//@ primitive round_of
+/// The nearest whole number, halves to the even one.
+[[maybe_unused]] __device__ __forceinline__ float round_of(float x) { return rintf(x); }
+[[maybe_unused]] __device__ __forceinline__ double round_of(double x) { return ::rint(x); }
+//@ end
+
+//@ primitive floor_div needs neg_wrap
+/// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
+/// NumPy's floor_divide, from an exact remainder.
+template <class T>
+__device__ __forceinline__ T floor_div(T a, T b) {
+  if constexpr (std::is_signed<T>::value) {
+    if (b == 0) return T(0);
+    if (b == -1) return neg_wrap(a);
+    const T quotient = static_cast<T>(a / b);
+    return static_cast<T>(quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
+  } else {
+    return b == 0 ? T(0) : static_cast<T>(a / b);
+  }
+}
+[[maybe_unused]] __device__ __forceinline__ float floor_div(float a, float b) {
+  if (b == 0.0f) return a / b;
+  const float rest = fmodf(a, b);
+  float quotient = (a - rest) / b;
+  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
+  if (quotient == 0.0f) return copysignf(0.0f, a / b);
+  const float down = floorf(quotient);
+  return quotient - down > 0.5f ? down + 1.0f : down;
+}
+[[maybe_unused]] __device__ __forceinline__ double floor_div(double a, double b) {
+  if (b == 0.0) return a / b;
+  const double rest = ::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0.0 && (b < 0.0) != (rest < 0.0)) quotient -= 1.0;
+  if (quotient == 0.0) return ::copysign(0.0, a / b);
+  const double down = ::floor(quotient);
+  return quotient - down > 0.5 ? down + 1.0 : down;
+}
+//@ end
+
+//@ primitive floor_mod includes <type_traits>
+/// The remainder with the sign of b. Integers: b = 0 gives 0. Floats: as NumPy's remainder.
+template <class T>
+__device__ __forceinline__ T floor_mod(T a, T b) {
+  if constexpr (std::is_signed<T>::value) {
+    if (b == 0 || b == -1) return T(0);
+    const T rest = static_cast<T>(a % b);
+    return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  } else {
+    return b == 0 ? T(0) : static_cast<T>(a % b);
+  }
+}
+[[maybe_unused]] __device__ __forceinline__ float floor_mod(float a, float b) {
+  const float rest = fmodf(a, b);
+  if (rest == 0.0f) return copysignf(0.0f, b);
+  return (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+[[maybe_unused]] __device__ __forceinline__ double floor_mod(double a, double b) {
+  const double rest = ::fmod(a, b);
+  if (rest == 0.0) return ::copysign(0.0, b);
+  return (b < 0.0) != (rest < 0.0) ? rest + b : rest;
+}
+//@ end
+
+//@ primitive shift_left needs WrapWord
+/// x·2^n modulo 2^bits; a count that is not in [0, bits) gives 0.
+template <class T, class Count>
+__device__ __forceinline__ T shift_left(T x, Count n) {
+  const bool inside = static_cast<WrapWord<Count>>(n) < 8 * sizeof(T);
+  return inside ? static_cast<T>(static_cast<WrapWord<T>>(x) << n) : T(0);
+}
+//@ end
+
+//@ primitive shift_right needs WrapWord includes <type_traits>
+/// floor(x / 2^n); a count that is not in [0, bits) gives 0, or -1 for a negative x.
+template <class T, class Count>
+__device__ __forceinline__ T shift_right(T x, Count n) {
+  const bool inside = static_cast<WrapWord<Count>>(n) < 8 * sizeof(T);
+  if constexpr (std::is_signed<T>::value) {
+    return static_cast<T>(x >> (inside ? n : static_cast<Count>(8 * sizeof(T) - 1)));
+  } else {
+    return inside ? static_cast<T>(x >> n) : T(0);
+  }
+}
+//@ end

@@ -1,0 +1,77 @@
+"""The compiler's front half as `compile_file`: real syntax, analysis and messages, a placeholder for the generated text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilec.analysis.analyse import analyse
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.ir.launch import LaunchPlan, TargetPlan
+from tilec.ir.tile_ir import Program
+from tilec.plan.parameters import make_candidate
+from tilec.source.diagnostics import Sink, fail
+from tilec.syntax import ast
+from tilec.syntax.loading import load
+
+CU = "__global__ void placeholder() {}\n"
+
+
+def plan_of(program: Program, archs: Sequence[str]) -> LaunchPlan:
+    """A plan that launches nothing."""
+    strides = {
+        v: None
+        for t in program.tensors
+        for s in t.strides or ()
+        for v in sorted(s.variables)
+        if v not in program.dims
+    }
+    return LaunchPlan(
+        program.name,
+        program.tensors,
+        program.dims,
+        program.scalars,
+        tuple(TargetPlan(a, ()) for a in archs),
+        strides=tuple(strides),
+        contracts=program.contracts,
+    )
+
+
+def compile_front(
+    path: str,
+    *,
+    kernel: str | None = None,
+    defines: Mapping[str, str] | None = None,
+    archs: Sequence[str] = ("sm_80",),
+    print_after: Sequence[str] = (),
+    stop: str = "cu",
+    command: str = "",
+) -> CompiledFile:
+    """As `tilec.compiler.compile_file`."""
+    files, sink = load(path), Sink()
+    kernels = []
+    declared = [i for i in files.main.items if isinstance(i, ast.Kernel)]
+    if kernel is not None and kernel not in [k.name for k in declared]:
+        names = ", ".join(f"`{k.name}`" for k in declared)
+        raise fail("E0706", f"`{path}` has no kernel `{kernel}`", help=f"it has {names}")
+    for item in declared:
+        if kernel is not None and item.name != kernel:
+            continue
+        candidate = make_candidate(item, files.scope(files.main), defines or {}, sink)
+        program = candidate and analyse(files, item, files.main, candidate, sink)
+        if program:
+            plan = plan_of(program, archs)
+            texts = {a: f"kernel {program.name} for {a}\n" for a in archs}
+            kernels.append(
+                CompiledKernel(program.name, program, plan, texts, {"arch": list(archs)})
+            )
+    sink.raise_if_errors()
+    return CompiledFile(
+        path,
+        tuple(archs),
+        f"// {command}\n{CU}",
+        "#pragma once\n",
+        tuple(kernels),
+        files.files,
+        tuple(sink.diagnostics),
+        {name: f"program after {name}\n" for name in print_after},
+    )

@@ -1,0 +1,1 @@
+"""Kernel IR and launch plans to text: contexts for the templates, nothing decided here."""

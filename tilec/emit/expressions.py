@@ -1,0 +1,271 @@
+"""Per-thread expressions and symbolic integers as C++ text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilec.emit.types import DEVICE
+from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.symbolic import Apply, Atom, Sym, Var
+
+PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, AND, OR, CHOICE = range(10)
+"""Precedence levels of C++, tightest first; `&&` is AND, `||` OR, `?:` CHOICE."""
+
+_INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT)}
+_COMPARE = {
+    "lt": ("<", ORDER), "le": ("<=", ORDER), "gt": (">", ORDER), "ge": (">=", ORDER), "eq": ("==", EQUAL), "ne": ("!=", EQUAL),
+}  # fmt: skip
+_WRAPPING = {"add": "add_wrap", "sub": "sub_wrap", "mul": "mul_wrap", "neg": "neg_wrap", "abs": "abs_wrap"}
+_FUNCTIONS = {
+    "floordiv": "floor_div", "mod": "floor_mod", "abs": "abs_of", "floor": "floor_of", "ceil": "ceil_of",
+    "round": "round_of", "shl": "shift_left", "shr": "shift_right",
+}  # fmt: skip
+REDUCTIONS = {
+    "sum": "OpSum", "prod": "OpProd", "max": "OpMax", "min": "OpMin", "any": "OpAny", "all": "OpAll",
+    "argmax": "OpArgMax", "argmin": "OpArgMin",
+}  # fmt: skip
+
+
+def reduction(op: str, rep: DType) -> str:
+    """The functor of a reduction: `OpMax<float>`."""
+    name = REDUCTIONS[op]
+    return name if op in ("any", "all") else f"{name}<{DEVICE[rep]}>"
+
+
+@dataclass
+class Text:
+    """A piece of C++ and its precedence."""
+
+    text: str
+    level: int = PRIMARY
+
+    def at(self, level: int) -> str:
+        """The text, in parentheses where its operator binds less tightly than `level`."""
+        return f"({self.text})" if self.level > level else self.text
+
+
+@dataclass
+class Renderer:
+    """Renders for one kernel. `names` are C names of variables, `nonnegative` proves a Sym to be >= 0 (then `/` and `%` are
+    C's own)."""
+
+    names: Mapping[Var, str]
+    nonnegative: Callable[[Sym], bool]
+    constants: Mapping[tuple[str, str], str]
+    """name of a configuration constant by (axis name, "lanes")"""
+    prefix: str = ""
+    """of the integer functions: those of the host have their own"""
+
+    # ---- symbolic integers
+
+    def sym(self, sym: Sym, wide: bool = False) -> Text:
+        """A polynomial; in 64 bits where `wide`."""
+        if not sym.terms:
+            return Text("0")
+        parts: list[tuple[bool, str]] = []
+        several = len(sym.terms) > 1
+        widened = not wide
+        for monomial, coefficient in sym.terms:
+            factors = list(monomial)
+            magnitude = abs(coefficient)
+            pieces: list[str] = []
+            if magnitude != 1 or not factors:
+                pieces.append(str(magnitude))
+            pieces[:0] = [self._atom(a).at(PRODUCT if not pieces and n == 0 else UNARY) for n, a in enumerate(factors)]
+            if wide and (len(pieces) > 1 or (several and not widened and factors)):
+                name = pieces[0].isidentifier()
+                pieces[0] = f"int64_t{{{pieces[0]}}}" if name else f"static_cast<int64_t>({pieces[0]})"
+                widened = True
+            parts.append((coefficient < 0, " * ".join(pieces)))
+        first_negative = next((i for i, p in enumerate(parts) if not p[0]), None)
+        if first_negative not in (None, 0):
+            parts.insert(0, parts.pop(first_negative or 0))
+        text = ("-" if parts[0][0] else "") + parts[0][1]
+        for negative, piece in parts[1:]:
+            text += f" {'-' if negative else '+'} {piece}"
+        if several:
+            return Text(text, SUM)
+        if parts[0][0]:
+            return Text(text, UNARY if " " not in text else SUM)
+        return Text(text, PRODUCT if " * " in text else PRIMARY)
+
+    def _atom(self, atom: Atom) -> Text:
+        if isinstance(atom, Var):
+            return Text(self.names.get(atom, atom.name))
+        return self._apply(atom)
+
+    def _apply(self, atom: Apply) -> Text:
+        args = [self.sym(a) for a in atom.args]
+        if atom.op in ("min", "max"):
+            total = args[0].text
+            for other in args[1:]:
+                total = f"{self.prefix}{atom.op}_of({total}, {other.text})"
+            return Text(total)
+        exact = self.nonnegative(atom.args[0]) and (atom.args[1].constant or 0) > 0
+        if exact:
+            sign = "/" if atom.op == "//" else "%"
+            return Text(f"{args[0].at(PRODUCT)} {sign} {args[1].at(UNARY)}", PRODUCT)
+        name = "floor_div" if atom.op == "//" else "floor_mod"
+        return Text(f"{self.prefix}{name}({args[0].text}, {args[1].text})")
+
+    # ---- expressions
+
+    def expr(self, expr: k.Expr) -> str:
+        """An expression as it stands alone."""
+        return self.piece(expr).text
+
+    def piece(self, expr: k.Expr) -> Text:
+        """An expression with its precedence."""
+        match expr:
+            case k.Local():
+                return Text(expr.name)
+            case k.Literal_():
+                return literal(expr.value, expr.rep)
+            case k.Index():
+                return self.sym(expr.sym, expr.wide)
+            case k.Element():
+                return Text(self.element(expr.fragment))
+            case k.Memory():
+                access = Text(f"{expr.pointer}[{self.expr(expr.offset)}]")
+                if not expr.guards:
+                    return access
+                return Text(f"{self.conjunction(expr.guards, OR)} ? {access.text} : {_zero(expr.rep)}", CHOICE)
+            case k.SharedElement():
+                return Text(f"shared.{expr.buffer}[{self.expr(expr.offset)}]")
+            case k.LaneReduce():
+                lanes = self.constants[expr.axis, "lanes"]
+                stride = f", {expr.stride}" if expr.stride > 1 else ""
+                return Text(f"lane_reduce<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})")
+            case k.WarpCombine():
+                count, stride = self.expr(expr.count), self.expr(expr.stride)
+                step = f", {stride}" if stride != "1" else ""
+                offset = self.expr(expr.offset)
+                at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
+                return Text(f"combine_partials<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
+            case k.Identity():
+                return Text(f"{reduction(expr.op, expr.rep)}::identity()")
+            case k.Apply():
+                return self._operation(expr)
+
+    def element(self, fragment: k.Fragment) -> str:
+        """The current element of a fragment."""
+        text = self.vector(fragment)
+        for axis in fragment.axes:
+            if axis.vectorised:
+                text += f"[{axis.name}_sub]"
+        return text
+
+    def vector(self, fragment: k.Fragment) -> str:
+        """The current vector of a fragment."""
+        text = fragment.name
+        if not fragment.local:
+            for axis in fragment.axes:
+                if axis.vectorised or axis.layout.steps > 1:
+                    text += f"[{axis.step}]"
+        return text
+
+    def conjunction(self, guards: tuple[k.Expr, ...], level: int = CHOICE) -> str:
+        """All guards, joined by `&&`, to stand where `level` is expected."""
+        if len(guards) == 1:
+            return self.piece(guards[0]).at(level)
+        text = " && ".join(self.piece(g).at(EQUAL) for g in guards)
+        return Text(text, AND).at(level)
+
+    def _operation(self, expr: k.Apply) -> Text:
+        op, rep = expr.op, expr.rep
+        args = [self.piece(a) for a in expr.args]
+        if op == "convert":
+            return Text(f"convert<{DEVICE[rep]}>({args[0].text})")
+        if op == "bitcast":
+            return Text(f"bitcast<{DEVICE[rep]}>({args[0].text})")
+        if op == "indexed":
+            return Text(f"Indexed<{DEVICE[rep]}>{{{args[0].text}, {args[1].text}}}")
+        if op == "index_of":
+            return Text(f"{args[0].at(PRIMARY)}.index")
+        if op == "offset":
+            return Text(f"static_cast<int64_t>({args[0].text}) * {args[1].at(UNARY)}", PRODUCT)
+        if op == "offset_add":
+            if args[0].text == "0":
+                return args[1]
+            return Text(f"{args[0].at(SUM)} + {args[1].at(PRODUCT)}", SUM)
+        if op == "offset_sub":
+            return Text(f"{args[0].at(SUM)} - {args[1].at(PRODUCT)}", SUM)
+        if op in _COMPARE:
+            sign, level = _COMPARE[op]
+            return Text(f"{args[0].at(level - 1)} {sign} {args[1].at(level - 1)}", level)
+        if op == "where":
+            return Text(f"{args[0].at(OR)} ? {args[1].at(CHOICE)} : {args[2].at(CHOICE)}", CHOICE)
+        if op in ("and", "or", "xor", "not"):
+            return self._logic(op, rep, args)
+        if op == "neg":
+            return Text(f"-{args[0].at(PRIMARY)}", UNARY) if rep.is_float else Text(f"neg_wrap({args[0].text})")
+        if op in ("min", "max"):
+            suffix = "nan" if rep.is_float else "of"
+            return Text(f"{op}_{suffix}({args[0].text}, {args[1].text})")
+        if op in _INFIX and rep.is_float:
+            sign, level = _INFIX[op]
+            right = level if op != "sub" else level - 1
+            return Text(f"{args[0].at(level)} {sign} {args[1].at(right)}", level)
+        joined = ", ".join(a.text for a in args)
+        if op in _WRAPPING and not rep.is_float:
+            if op in ("add", "sub", "mul") and rep == BOOL:
+                return Text(f"{args[0].at(AND)} {'||' if op == 'add' else '&&'} {args[1].at(AND)}", OR)
+            return Text(f"{_WRAPPING[op]}({joined})")
+        if op in _FUNCTIONS:
+            return Text(f"{_FUNCTIONS[op]}({joined})")
+        if op == "fma":
+            return Text(f"fma({joined})")
+        return Text(f"{op}_{expr.math}({joined})")
+
+    def _logic(self, op: str, rep: DType, args: list[Text]) -> Text:
+        if rep == BOOL:
+            if op == "not":
+                return Text(f"!{args[0].at(PRIMARY)}", UNARY)
+            if op == "xor":
+                return Text(f"{args[0].at(ORDER)} != {args[1].at(ORDER)}", EQUAL)
+            sign, level = ("&&", AND) if op == "and" else ("||", OR)
+            inner = level if op == "and" else EQUAL
+            return Text(f" {sign} ".join(a.at(inner) for a in args), level)
+        if op == "not":
+            return Text(f"static_cast<{DEVICE[rep]}>(~{args[0].at(PRIMARY)})")
+        sign = {"and": "&", "or": "|", "xor": "^"}[op]
+        return Text(f"static_cast<{DEVICE[rep]}>({args[0].at(PRIMARY)} {sign} {args[1].at(PRIMARY)})")
+
+
+def _zero(rep: DType) -> str:
+    if rep == BOOL:
+        return "false"
+    if rep.is_float and rep.bits >= 32:
+        return "0.0f" if rep.bits == 32 else "0.0"
+    return f"{DEVICE[rep]}{{}}"
+
+
+def literal(value: bool | int | float, rep: DType) -> Text:
+    """A constant of a type. Floats are written so that they read back to the same number."""
+    if rep == BOOL:
+        return Text("true" if value else "false")
+    if rep.is_float:
+        number = float(value)
+        if rep.bits < 32:
+            return Text(f"convert<{DEVICE[rep]}>({literal(number, F32).text})")
+        suffix = "f" if rep.bits == 32 else ""
+        if math.isnan(number):
+            return Text("NAN")
+        if math.isinf(number):
+            return Text("INFINITY" if number > 0 else "-INFINITY", PRIMARY if number > 0 else UNARY)
+        text = repr(number)
+        if "e" not in text and "." not in text:
+            text += ".0"
+        return Text(text + suffix, UNARY if number < 0 or text.startswith("-") else PRIMARY)
+    number = int(value)
+    if rep.bits <= 16:
+        return Text(f"static_cast<{DEVICE[rep]}>({number})")
+    suffix = {"unsigned": "u", "int64_t": "ll", "uint64_t": "ull"}.get(DEVICE[rep], "")
+    if number == -(2**31) and rep == I32:
+        return Text("(-2147483647 - 1)")
+    if number == -(2**63):
+        return Text("(-9223372036854775807ll - 1)")
+    return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)

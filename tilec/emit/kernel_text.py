@@ -1,0 +1,276 @@
+"""One kernel's body as text: ops through their template macros, expressions through the renderer."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tilec.emit.expressions import Renderer, reduction
+from tilec.emit.types import DEVICE
+from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import DType
+from tilec.passes.facts import Facts
+from tilec.resources import resource_root
+from tilec.source.text import NOWHERE, Span
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_FAMILIES = ("scalars", "copies", "structure")
+
+
+@cache
+def environment() -> Environment:
+    """The Jinja environment of all templates: `${x}` values, `//%` statements, `//#` comments."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(str(resource_root("templates"))),
+        undefined=StrictUndefined,
+        variable_start_string="${",
+        variable_end_string="}",
+        line_statement_prefix="//%",
+        line_comment_prefix="//#",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+
+
+@cache
+def _macros() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for family in _FAMILIES:
+        module = environment().get_template(f"ops/{family}.jinja").module
+        found |= {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    return found
+
+
+def _macro_name(op: k.Op) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(op).__name__).lower()
+
+
+class KernelWriter:
+    """Renders one kernel; the macros call its methods as `x`."""
+
+    def __init__(self, kernel: k.Kernel, facts: Facts):
+        self.kernel = kernel
+        constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
+        self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
+
+    @staticmethod
+    def _prover(facts: Facts, kernel: k.Kernel) -> Any:
+        from tilec.ir.symbolic import Var
+
+        known = Facts(
+            facts.tiles, dict(facts.upper), dict(facts.lower), dict(facts.divisors), list(facts.positive), dict(facts.trips)
+        )
+        for axis in kernel.axes:
+            for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+                known.lower[Var(name, "scalar")] = 0
+            known.lower[Var(f"kThreads{axis.suffix}", "scalar")] = 1
+        known.lower[Var("thread", "scalar")] = 0
+        return known.prove_nonnegative
+
+    # ---- ops
+
+    def body(self) -> str:
+        """The whole body."""
+        return self.block(self.kernel.body)
+
+    def block(self, ops: tuple[k.Op, ...]) -> str:
+        """Ops in order, each source line quoted above what it became."""
+        return "\n".join(self.op(op) for op in ops)
+
+    def op(self, op: k.Op) -> str:
+        """One op through its macro."""
+        comment = self._comment(op.span)
+        macro = _macros()[_macro_name(op)]
+        match op:
+            case k.TileLoop():
+                head, rest = _split_head(op.body)
+                outer = self._axis
+                self._axis = next((a for a in op.axes if a.vectorised), None)
+                text = macro(op, self, self.block(head), self.block(rest))
+                self._axis = outer
+            case k.Elements():
+                head, rest = _split_head(op.body)
+                text = macro(op, self, self._axis, self.block(head), self.block(rest))
+            case k.Loop():
+                text = macro(op, self, self.block(op.body))
+            case k.IfUniform():
+                text = macro(op, self, self.block(op.then), self.block(op.otherwise))
+            case _:
+                text = macro(op, self)
+        return comment + str(text).strip("\n")
+
+    _axis: k.LoopAxis | None = None
+
+    def _comment(self, span: Span) -> str:
+        if span is NOWHERE or span.source.name == "<none>":
+            return ""
+        line = span.line
+        if (span.source.name, line) == getattr(self, "_last", None):
+            return ""
+        self._last = (span.source.name, line)
+        text = span.source.line(line).split("#")[0].strip()
+        name = span.source.name.replace("\\", "/").rsplit("/", 1)[-1]
+        return f"\n// {name}:{line}  {text}\n"
+
+    # ---- what the macros ask
+
+    def type(self, rep: DType) -> str:
+        """C type of a dtype."""
+        return DEVICE[rep]
+
+    def expr(self, expr: k.Expr) -> str:
+        """An expression."""
+        return self.renderer.expr(expr)
+
+    def operand(self, expr: k.Expr) -> str:
+        """An expression as the right operand of `+` or `<`."""
+        from tilec.emit.expressions import SUM
+
+        return self.renderer.piece(expr).at(SUM)
+
+    def plus(self, expr: k.Expr) -> str:
+        """` + offset`, nothing for 0."""
+        text = self.operand(expr)
+        return "" if text == "0" else f" + {text}"
+
+    def guards(self, guards: tuple[k.Expr, ...]) -> str:
+        """A condition."""
+        return self.renderer.conjunction(guards)
+
+    def element(self, fragment: k.Fragment) -> str:
+        """The current element."""
+        return self.renderer.element(fragment)
+
+    def vector(self, fragment: k.Fragment) -> str:
+        """The current vector."""
+        return self.renderer.vector(fragment)
+
+    def reduction(self, op: str, rep: DType) -> str:
+        """Functor of a reduction."""
+        return reduction(op, rep)
+
+    def element_type(self, fragment: k.Fragment) -> str:
+        """Type of a fragment's array elements: a vector where an axis is vectorised."""
+        if any(a.vectorised for a in fragment.axes):
+            return self.vector_type(fragment)
+        if fragment.indexed:
+            return f"Indexed<{DEVICE[fragment.rep]}>"
+        return DEVICE[fragment.rep]
+
+    def vector_type(self, fragment: k.Fragment) -> str:
+        """`Vector<bf16_t, kWidthC>`."""
+        inner = f"Indexed<{DEVICE[fragment.rep]}>" if fragment.indexed else DEVICE[fragment.rep]
+        return f"Vector<{inner}, {self.width(fragment)}>"
+
+    def width(self, fragment: k.Fragment) -> str:
+        """Constant of the vector's width."""
+        axis = next(a for a in fragment.axes if a.vectorised)
+        return f"kWidth{axis.suffix}"
+
+    def vector_width(self, axis: k.LoopAxis) -> str:
+        """Constant of an axis' vector width."""
+        return f"kWidth{axis.suffix}"
+
+    def dimensions(self, fragment: k.Fragment) -> str:
+        """Array dimensions of a fragment."""
+        if fragment.local:
+            return ""
+        return "".join(f"[{self.steps(a)}]" for a in fragment.axes if self.loops(a))
+
+    def loops(self, axis: k.LoopAxis) -> bool:
+        """Whether a loop over the axis' steps is written."""
+        return axis.vectorised or axis.layout.steps > 1
+
+    def steps(self, axis: k.LoopAxis) -> str:
+        """Constant of an axis' steps."""
+        return f"kSteps{axis.suffix}"
+
+    def start(self, axis: k.LoopAxis) -> str:
+        """First coordinate of a thread on a walked axis."""
+        lane = axis.lane if axis.layout.threads > 1 else "0"
+        return f"{lane} * kWidth{axis.suffix}" if axis.vectorised and lane != "0" else lane
+
+    def stride(self, axis: k.LoopAxis) -> str:
+        """What a walked axis advances by."""
+        width = f" * kWidth{axis.suffix}" if axis.vectorised else ""
+        return f"kThreads{axis.suffix}{width}"
+
+    def extent(self, axis: k.LoopAxis) -> str:
+        """An axis' extent."""
+        return self.renderer.sym(axis.extent).at(5)
+
+    def coordinate(self, axis: k.LoopAxis) -> str:
+        """First coordinate of the current vector."""
+        text = axis.step
+        if axis.layout.threads > 1:
+            text = f"{axis.step} * kThreads{axis.suffix} + {axis.lane}"
+            if axis.vectorised:
+                text = f"({text})"
+        return f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
+
+    def mentions(self, *names_and_texts: str) -> bool:
+        """Whether any of the leading identifiers occurs in the texts behind them."""
+        names = [n for n in names_and_texts if n.isidentifier()]
+        texts = " ".join(n for n in names_and_texts if not n.isidentifier())
+        return any(re.search(rf"\b{n}\b", texts) for n in names)
+
+    def fill(self, fragment: k.Fragment, initial: k.Expr) -> str:
+        """Every register of a fragment set to a value."""
+        return self._each(fragment, lambda: f"{self.element(fragment)} = {self.expr(initial)};")
+
+    def copy(self, target: k.Fragment, source: k.Fragment) -> str:
+        """Every register copied."""
+        return self._each(target, lambda: f"{self.vector(target)} = {self.vector(source)};", vectors=True)
+
+    def _each(self, fragment: k.Fragment, text: Any, vectors: bool = False) -> str:
+        lines: list[str] = []
+        count = 0
+        for axis in fragment.axes:
+            if self.loops(axis):
+                lines.append("#pragma unroll")
+                lines.append(f"for (int {axis.step} = 0; {axis.step} < {self.steps(axis)}; ++{axis.step}) {{")
+                count += 1
+        if not vectors:
+            for axis in fragment.axes:
+                if axis.vectorised:
+                    sub = f"{axis.name}_sub"
+                    lines.append("#pragma unroll")
+                    lines.append(f"for (int {sub} = 0; {sub} < kWidth{axis.suffix}; ++{sub}) {{")
+                    count += 1
+        return "\n".join([*lines, text(), *["}"] * count])
+
+    def string(self, text: str) -> str:
+        """A C string literal."""
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%") + '"'
+
+    def printf(self, parts: tuple[str | k.Expr, ...]) -> str:
+        """Arguments of printf for text and scalars, separated by blanks."""
+        formats: list[str] = []
+        arguments: list[str] = []
+        for part in parts:
+            if isinstance(part, str):
+                formats.append(self.string(part)[1:-1])
+                continue
+            text = self.expr(part)
+            rep = part.rep
+            if rep.is_float:
+                formats.append("%g")
+                arguments.append(f"static_cast<double>({text})" if rep.bits >= 32 else f"static_cast<double>(convert<float>({text}))")
+            else:
+                formats.append("%lld")
+                arguments.append(f"static_cast<long long>({text})")
+        return ", ".join(['"' + " ".join(formats) + '\\n"', *arguments])
+
+
+def _split_head(ops: tuple[k.Op, ...]) -> tuple[tuple[k.Op, ...], tuple[k.Op, ...]]:
+    """Leading variables, which stand before the guards, and the rest."""
+    n = 0
+    while n < len(ops) and isinstance(ops[n], k.Let | k.Pointer):
+        n += 1
+    return ops[:n], ops[n:]

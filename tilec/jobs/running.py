@@ -1,0 +1,298 @@
+"""The work of `tilec run`: files and kernels to verified results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
+
+if TYPE_CHECKING:
+    from tilec.compiled import CompiledFile, CompiledKernel
+    from tilec.runtime.device import Gpu
+    from tilec.runtime.kernel_run import KernelRunner
+    from tilec.runtime.report import Outcome
+    from tilec.syntax.loading import Program as Files
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The command line of `tilec run`, option by option. `settings`, `defines` and `inputs` are `NAME=VALUE` texts."""
+
+    file: str | None = None
+    kernel: str | None = None
+    settings: tuple[str, ...] = ()
+    defines: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    seed: int = 0
+    size: str | None = None
+    small: bool = False
+    device: str = "auto"
+    arch: str | None = None
+    reference: str | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    bench: bool = False
+    save: str | None = None
+    json_path: str | None = None
+    nvcc: str | None = None
+    as_json: bool = False
+
+
+def run_files(request: RunRequest) -> int:
+    """Run and verify; prints a table on standard output and messages on standard error. Returns the worst exit status.
+
+    Raises TileError where the command line or the environment stops everything.
+    """
+    _check(request)
+    files = _files(request)
+    with ExitStack() as stack:
+        gpu, note = _device(request, stack)
+        if request.bench and gpu is None:
+            raise fail("E0812", "`--bench` needs a GPU", note=note)
+        if note:
+            sys.stderr.write(f"note: {note}\n")
+        outcomes: list[Outcome] = []
+        status = 0
+        for file in files:
+            try:
+                outcomes += list(_run_file(request, file, gpu))
+            except TileError as error:
+                _show(request, error)
+                status = max(status, error.exit_code)
+        status = max([status, *(o.exit_code for o in outcomes)])
+        _report(request, outcomes, gpu)
+    return status
+
+
+def _check(request: RunRequest) -> None:
+    if request.device == "cpu":
+        raise fail(
+            "E0716",
+            "`--device cpu` is not part of this version",
+            help="use `--device reference`, which interprets the program",
+        )
+    if request.small and request.size:
+        raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
+    if request.small and request.inputs:
+        raise fail("E0709", "`--small` chooses the sizes, so it takes no `--input`")
+    if request.small and request.bench:
+        raise fail("E0709", "`--bench` measures at example sizes, not at those of `--small`")
+    parse_pairs(request.settings, "-s")
+    parse_pairs(request.defines, "-D")
+    parse_pairs(request.inputs, "--input")
+    if request.arch:
+        parse_archs((request.arch,))
+
+
+def _files(request: RunRequest) -> list[str]:
+    if request.file is not None:
+        check_source(request.file)
+        return [request.file]
+    found = sorted(str(p) for p in Path().glob("*.tile"))
+    if not found:
+        raise fail(
+            "E0717", "the current folder has no `.tile` file", help="name one: `tilec run FILE`"
+        )
+    return found
+
+
+def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | None, str]:
+    """The GPU, or None and the reason, for the interpreter. Raises TileError where `--device gpu` finds none."""
+    if request.device == "reference":
+        return None, ""
+    from tilec.runtime.device import open_gpu
+
+    if request.device == "gpu":
+        return stack.enter_context(open_gpu()), ""
+    from tilec.toolchain.driver import query_driver
+
+    driver = query_driver()
+    if not driver.devices:
+        return None, f"no GPU ({driver.problem}): the interpreter runs, at `example cpu` sizes"
+    try:
+        return stack.enter_context(open_gpu()), ""
+    except TileError as error:
+        first = error.diagnostics[0]
+        advice = f"; {first.helps[0]}" if first.helps else ""
+        return None, f"{first.message}{advice}: the interpreter runs, at `example cpu` sizes"
+
+
+def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outcome]:
+    from tilec.runtime.kernel_run import KernelRunner
+    from tilec.syntax.loading import load
+
+    compiled = _compile(request, file, gpu)
+    if compiled.diagnostics:
+        sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
+    _check_settings(request, compiled)
+    files = load(file)
+    runner = KernelRunner(request, file, compiled, files, gpu)
+    with runner:
+        for kernel in compiled.kernels:
+            yield from _run_kernel(request, runner, kernel, files)
+
+
+def _run_kernel(
+    request: RunRequest, runner: KernelRunner, kernel: CompiledKernel, files: Files
+) -> Iterator[Outcome]:
+    from tilec.runtime.report import Outcome
+
+    def failed(error: TileError, sizes: str) -> Outcome:
+        _show(request, error)
+        return Outcome(
+            file=runner.file,
+            kernel=kernel.name,
+            sizes=sizes,
+            status="failed",
+            device=runner.where,
+            details=tuple(d.message for d in error.diagnostics),
+            seed=request.seed,
+            exit_code=error.exit_code,
+        )
+
+    try:
+        cases = runner.cases(kernel)
+    except TileError as error:
+        yield failed(error, "")
+        return
+    for sizes in cases:
+        try:
+            outcome = runner.run(kernel, sizes)
+            if outcome.status == "failed":
+                _show(request, _differs(outcome))
+            yield outcome
+        except TileError as error:
+            yield failed(error, str(sizes))
+        except Exception as error:
+            yield failed(_fault(error, runner.file, kernel.name, str(sizes)), str(sizes))
+
+
+def _fault(error: Exception, file: str, kernel: str, sizes: str) -> TileError:
+    """An exception nobody expected in one kernel, so that the others still run."""
+    from tilec.toolchain.fault import internal_fault
+
+    files: dict[str, str | bytes] = {Path(file).name: Path(file).read_bytes()}
+    return internal_fault(error, f"running `{kernel}` of `{file}` at {sizes}", files)
+
+
+def _differs(outcome: Outcome) -> TileError:
+    """The message for a result that did not verify."""
+    where = f"`{outcome.kernel}` at {outcome.sizes}" if outcome.sizes else f"`{outcome.kernel}`"
+    return TileError(
+        [
+            Diagnostic(
+                "E0901",
+                f"{where} computed on {outcome.device} differs from its reference",
+                notes=outcome.details,
+                helps=("`--rtol` and `--atol` replace the bounds; `--save DIR` keeps the arrays",),
+            )
+        ]
+    )
+
+
+def _compile(request: RunRequest, file: str, gpu: Gpu | None) -> CompiledFile:
+    from tilec.compiler import compile_file
+
+    archs: tuple[str, ...]
+    if request.arch:
+        archs = (request.arch,)
+    elif gpu is not None:
+        from tilec.runtime.launching import architecture_for
+
+        archs = (architecture_for(gpu.capability),)
+    else:
+        archs = parse_archs(())
+    return compile_file(
+        file,
+        kernel=request.kernel,
+        defines=parse_pairs(request.defines, "-D"),
+        archs=archs,
+        command=f"tilec run {Path(file).name}",
+    )
+
+
+def _check_settings(request: RunRequest, compiled: CompiledFile) -> None:
+    """Raises TileError (E0712) where no kernel of a file that was named has what `-s` sets."""
+    if request.file is None:
+        return
+    known: dict[str, None] = {}
+    for kernel in compiled.kernels:
+        plan = kernel.plan
+        names = [v.name for v in (*plan.dims, *plan.strides)] + [s.name for s in plan.scalars]
+        known.update(dict.fromkeys(names))
+    statics = {name for k in compiled.kernels for name in k.program.statics}
+    for name in parse_pairs(request.settings, "-s"):
+        if name in known:
+            continue
+        if name in statics:
+            raise fail(
+                "E0712", f"`{name}` is a compile-time parameter", help=f"set it with `-D {name}=…`"
+            )
+        listed = ", ".join(f"`{n}`" for n in known) or "none"
+        raise fail(
+            "E0712", f"no kernel here has a size or scalar `{name}`", help=f"there are {listed}"
+        )
+
+
+def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | None) -> None:
+    from tilec.jobs.outputs import write_outputs
+    from tilec.runtime.report import outcomes_json, outcomes_table
+
+    if request.json_path != "-":
+        sys.stdout.write(outcomes_table(outcomes) + "\n")
+    if request.json_path:
+        text = outcomes_json(outcomes, _facts(request, gpu))
+        write_outputs({request.json_path: text.encode()})
+
+
+def _facts(request: RunRequest, gpu: Gpu | None) -> dict[str, Any]:
+    """What the results depend on besides the program."""
+    from tilec.toolchain.driver import query_driver
+
+    driver = query_driver()
+    return {
+        "commit": _commit(),
+        "device": gpu.name if gpu else "reference",
+        "arch": gpu.arch if gpu else "",
+        "driver": ".".join(map(str, driver.version)) if driver.version else "",
+        "seed": request.seed,
+        "defines": parse_pairs(request.defines, "-D"),
+    }
+
+
+def _commit() -> str:
+    """The commit of the checkout that runs, `-dirty` where files differ from it; "" for an installed wheel."""
+    import subprocess
+
+    root = Path(__file__).resolve().parent.parent.parent
+    if not (root / ".git").exists():
+        return ""
+    words = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _rendered(request: RunRequest, diagnostics: Any) -> str:
+    return render_json(diagnostics) if request.as_json else render_all(diagnostics)
+
+
+def _show(request: RunRequest, error: TileError) -> None:
+    sys.stderr.write(_rendered(request, error.diagnostics) + "\n")

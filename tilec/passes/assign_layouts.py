@@ -1,0 +1,480 @@
+"""Layouts for the axis classes of a nest, as few compiled variants as its sizes ask for.
+
+Classes that never meet in a value share the CTA's threads (one *slot*). The slot of the class that memory runs along
+is the fast one: neighbouring threads, 16-byte vectors. What is left of the threads goes to the other classes, a reduced
+class last (its coordinates rather sit in registers: no exchange).
+
+A bounded run-time extent gives one variant per level of threads and vectors, chosen at launch by the extent; what does
+not fit registers is walked (`streams`): read again by every reduction. Each level has an aligned form and, where alignment is
+a matter of the launch, a general one that moves single elements. Numbers: vectors per thread and CTA sizes as measured
+on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tilec.ir import tile_ir as t
+from tilec.ir.kernel_ir import LoopAxis
+from tilec.ir.launch import Aligned, AllOf, LaunchCondition
+from tilec.ir.layouts import AxisLayout, blocked, streamed
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.axes import Axes, AxisClass, access_rank
+from tilec.passes.facts import Facts
+from tilec.passes.placement import Placement
+from tilec.passes.uses import all_ops
+from tilec.source.diagnostics import fail
+from tilec.targets.table import Target
+
+LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
+"""(threads, vectors per thread) for 16-byte vectors, by size."""
+
+REGISTERS_BESIDES = 30
+"""Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to lay a nest out. `axes` by class number; `words`: registers a thread holds in tiles."""
+
+    axes: Mapping[int, LoopAxis]
+    threads: int
+    words: int
+    streams: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A level with what the launch must guarantee. `divisors` are sizes known to be multiples under `condition`; `aligned` names
+    the accesses (by id of the op) whose vectors are naturally aligned."""
+
+    name: str
+    level: Level
+    condition: LaunchCondition
+    divisors: tuple[tuple[Sym, int], ...] = ()
+    aligned: frozenset[int] = frozenset()
+    batch: int = 1
+    blocks_per_sm: int = 1
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+def assign(
+    program: t.Program, nest: t.Nest, axes: Axes, placement: Placement, target: Target, warps: int | None
+) -> tuple[Variant, ...]:
+    """All variants of a nest, the general one last. Raises E0601 where a tile fits nowhere."""
+    return _Assignment(program, nest, axes, placement, target, warps).variants()
+
+
+class _Assignment:
+    def __init__(
+        self,
+        program: t.Program,
+        nest: t.Nest,
+        axes: Axes,
+        placement: Placement,
+        target: Target,
+        warps: int | None,
+    ):
+        self.program = program
+        self.nest = nest
+        self.axes = axes
+        self.placement = placement
+        self.target = target
+        self.warps = warps
+        self.facts = Facts.of(program)
+        self.ops = list(all_ops(nest.body))
+        self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
+        self.slots = _slots(axes)
+        self.fast = self.slots[0][0] if self.slots else None
+        self.names = _names(axes)
+        self.wide = self._width()
+        self.least_threads = 1 if self._in_step() else 32
+
+    # ---- variants
+
+    def variants(self) -> tuple[Variant, ...]:
+        """Aligned levels by size, then general ones by size; the last of all takes everything."""
+        result: list[Variant] = []
+        wide = self.wide
+        forms = [True, False] if wide > 1 else [False]
+        for aligned in forms:
+            conditions, divisors, accesses = self._alignment(wide) if aligned else ([], [], set())
+            for level, bound in self._levels(wide if aligned else 1):
+                parts: list[LaunchCondition] = list(conditions)
+                if bound is not None:
+                    parts.append(t.HostOp("<=", bound))
+                batch = self._batch(level)
+                suffix = "_".join(
+                    [f"{self.fast.name}{bound[1]}"] if bound is not None and self.fast else []
+                ) or ("walk" if level.streams else "")
+                if not aligned and wide > 1:
+                    suffix = f"{suffix}_any" if suffix else "any"
+                result.append(
+                    Variant(
+                        suffix,
+                        level,
+                        AllOf(tuple(parts)),
+                        tuple(divisors),
+                        frozenset(accesses),
+                        batch,
+                        self._blocks(level, batch),
+                    )
+                )
+            if aligned and not conditions:
+                break
+        return tuple(result)
+
+    def _width(self) -> int:
+        """Elements of a vector along the fast class: 16 bytes of the widest full-rank access that runs along it."""
+        if self.fast is None:
+            return 1
+        best_rank, bits = -1, 0
+        for op in self.accesses:
+            if not self._runs_along_fast(op):
+                continue
+            rank = access_rank(op.access)
+            width = self.program.tensor(op.access.tensor).dtype.bits
+            if rank > best_rank:
+                best_rank, bits = rank, width
+            elif rank == best_rank:
+                bits = max(bits, width)
+        if bits == 0:
+            return 1
+        width = 128 // bits
+        capacity = self.fast.capacity
+        while capacity is not None and width > 1 and width > capacity:
+            width //= 2
+        return width
+
+    def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
+        """Stride 1 along a class of the fast slot, by a span or a whole dimension."""
+        access = op.access
+        if not access.terms or not isinstance(access.terms[-1], t.AtSpan | t.AtAll):
+            return False
+        tensor = self.program.tensor(access.tensor)
+        if access.view is None and tensor.row_major[-1].constant != 1:
+            return False
+        classes = self.axes.of_access(op)
+        last = classes[-1] if classes else None
+        return last is not None and last in self.slots[0] and not access.pointwise
+
+    def _alignment(
+        self, width: int
+    ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
+        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses."""
+        conditions: list[LaunchCondition] = []
+        divisors: list[tuple[Sym, int]] = []
+        accesses: set[int] = set()
+        facts = Facts.of(self.program)
+        for op in self.accesses:
+            if not self._runs_along_fast(op):
+                continue
+            tensor = self.program.tensor(op.access.tensor)
+            needed = min(16, width * tensor.dtype.bits // 8)
+            elements = needed * 8 // tensor.dtype.bits
+            if elements <= 1:
+                continue
+            wanted = self._multiples(op.access, tensor)
+            found: list[tuple[Sym, int]] = []
+            possible = True
+            for sym in sorted(wanted, key=lambda s: len(s.terms)):
+                if facts.divides(sym, elements):
+                    continue
+                if any(v.kind not in ("dim", "tile") for v in sym.variables):
+                    possible = False
+                    break
+                if facts.numeric(sym).constant is not None:
+                    possible = False
+                    break
+                found.append((sym, elements))
+                _learn(facts, sym, elements)
+            if not possible:
+                facts = Facts.of(self.program)
+                for sym, number in divisors:
+                    _learn(facts, sym, number)
+                continue
+            accesses.add(id(op))
+            if tensor.role != "temp":
+                conditions.append(Aligned(tensor.name, needed))
+            divisors += found
+            conditions += [
+                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0))) for sym, number in found
+            ]
+        unique = list(dict.fromkeys(conditions))
+        return unique, divisors, accesses
+
+    def _multiples(self, access: t.Access, tensor: t.Tensor) -> list[Sym]:
+        """Syms that must be multiples of the vector: strides of all but the last dimension, offsets along the last."""
+        view = next((v for v in self.program.views if v.name == access.view), None)
+        dims = tensor.dims if view is None else view.dims
+        strides = (
+            tensor.row_major
+            if view is None
+            else t.Tensor("", tensor.dtype, dims, "input").row_major
+        )
+        wanted = [s for n, s in enumerate(strides[:-1]) if not _is_first_scalar_zero(access, n)]
+        last = access.terms[-1]
+        if isinstance(last, t.AtSpan):
+            if last.lo is not None and not self.facts.prove_nonnegative(last.start - last.lo):
+                wanted.append(Sym.of(1))
+            # a sum of multiples is a multiple: each term on its own lets the launch check the sizes in it
+            wanted += [Sym((term,)) for term in last.start.terms]
+        return wanted
+
+    # ---- levels
+
+    def _levels(self, width: int) -> list[tuple[Level, tuple[Sym, Sym] | None]]:
+        """Levels with the bound on the fast extent under which each applies (None: always)."""
+        fast = self.fast
+        if fast is None:
+            return [(Level({}, 1 if self._in_step() else 32, 0), None)]
+        if fast.static and fast.capacity is not None:
+            return [(self._static(width, fast.capacity), None)]
+        result: list[tuple[Level, tuple[Sym, Sym] | None]] = []
+        shrink = max(1, 128 // (width * self._fast_bits()))
+        others = prod(self._capacity(slot[0]) for slot in self.slots[1:])
+        limit = fast.capacity
+        if others == 1:
+            previous = 0
+            for threads, steps in self._steps(width):
+                capacity = threads * steps * width
+                if capacity <= previous:
+                    continue
+                level = self._level(width, threads, steps, {})
+                if level is None:
+                    break
+                previous = capacity
+                last = limit is not None and capacity >= limit
+                result.append((level, None if last else (fast.extent, Sym.of(capacity))))
+                if last:
+                    return _thin(result, shrink)
+        result = _thin(result, shrink)
+        result.append((self._streaming(width), None))
+        return result
+
+    def _fast_bits(self) -> int:
+        return max((c.vector_bytes for c in self.slots[0]), default=32) or 32
+
+    def _steps(self, width: int) -> list[tuple[int, int]]:
+        """(threads, vectors) by size; narrow vectors come in larger numbers."""
+        factor = max(1, 128 // (width * self._fast_bits()))
+        held = self._held_words(width)
+        result = []
+        for threads, steps in LEVELS:
+            if self.warps is not None:
+                threads = self.warps * 32
+            threads = max(threads, self.least_threads)
+            count = steps * factor
+            while count > 1 and held * count > self._budget(threads):
+                count //= 2
+            result.append((threads, count))
+        return sorted(set(result), key=lambda pair: (pair[0] * pair[1], pair[0]))
+
+    def _budget(self, threads: int) -> int:
+        """Registers a thread may hold in tiles."""
+        limit = min(self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32))
+        return min(limit - REGISTERS_BESIDES, 96)
+
+    def _held_words(self, width: int) -> int:
+        """Registers for one vector of every held tile that runs along the fast slot."""
+        words = 0
+        for op in self.ops:
+            for value in op.outs:
+                if value.id not in self.placement.held or value.type.rank == 0:
+                    continue
+                if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
+                    bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
+                    words += max(1, -(-width * max(bits, 8) // 32))
+        return words
+
+    def _level(
+        self, width: int, threads: int, steps: int, others: Mapping[int, tuple[int, int]]
+    ) -> Level | None:
+        """The fast slot over `threads`, the other classes as given: (steps, threads)."""
+        axes: dict[int, LoopAxis] = {}
+        for found in self.slots[0]:
+            axes[found.number] = self._axis(found, blocked(steps, threads, 1, width))
+        total = threads
+        registers = self._held_words(width) * steps
+        for slot in self.slots[1:]:
+            for found in slot:
+                own_steps, own_threads = others.get(found.number, (1, 1))
+                axes[found.number] = self._axis(found, blocked(own_steps, own_threads, total, 1))
+            total *= max(others.get(c.number, (1, 1))[1] for c in slot)
+            registers *= max(others.get(c.number, (1, 1))[0] for c in slot)
+        if registers > self._budget(total) or total > self.target.threads_per_block:
+            return None
+        return Level(axes, total, registers)
+
+    def _axis(self, found: AxisClass, layout: AxisLayout) -> LoopAxis:
+        vectorised = self.wide > 1 and found in self.slots[0]
+        return LoopAxis(self.names[found.number], layout, found.extent, vectorised)
+
+    def _capacity(self, found: AxisClass) -> int:
+        return 1 << 30 if found.capacity is None else found.capacity
+
+    def _static(self, width: int, capacity: int) -> Level:
+        """One level for static tiles: threads for about four vectors each, first along the fast class."""
+        vectors = -(-capacity // width)
+        rest = prod(self._capacity(slot[0]) for slot in self.slots[1:])
+        total = vectors * rest
+        per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
+        preferred = _power(min(-(-total // per_thread), 256))
+        choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
+        for threads in choices if self.warps is None else [self.warps * 32]:
+            fast_threads = max(min(threads, _power(vectors)), min(self.least_threads, threads))
+            others = self._spread(threads // fast_threads)
+            steps = -(-vectors // fast_threads)
+            level = self._level(width, fast_threads, steps, others)
+            if level is not None and prod(o[0] for o in others.values()) * steps <= 256:
+                return level
+        held = self._held_words(width)
+        if not held or not any(c.carried for c in self.axes.classes):
+            return self._streaming(width)
+        biggest = max((c for slot in self.slots for c in slot), key=self._capacity)
+        raise fail(
+            "E0601",
+            f"a tile of {capacity * rest} elements does not fit the registers of a block",
+            self.nest.span,
+            help=f"use a smaller tile along `{self.names[biggest.number]}`",
+        )
+
+    def _spread(self, threads: int) -> dict[int, tuple[int, int]]:
+        """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers."""
+        others: dict[int, tuple[int, int]] = {}
+        given: list[int] = []
+        left = threads
+        for slot in self.slots[1:]:
+            capacity = max(self._capacity(c) for c in slot)
+            reduced = any(c.reduced for c in slot)
+            want = _power(capacity)
+            if reduced:
+                want = _power(max(1, capacity // 16))
+            own = min(want, max(1, left))
+            left = max(1, left // own)
+            given.append(own)
+        for slot, own in zip(self.slots[1:], given, strict=True):
+            for found in slot:
+                others[found.number] = (-(-self._capacity(found) // own), own)
+        return others
+
+    def _streaming(self, width: int) -> Level:
+        """Every class that is too long for registers is walked."""
+        axes: dict[int, LoopAxis] = {}
+        streams: set[int] = set()
+        threads = 256 if self.warps is None else self.warps * 32
+        if self.fast is not None and (self.fast.capacity is None or self.fast.capacity > 65536):
+            threads = 512 if self.warps is None else threads
+        threads = min(threads, self.target.threads_per_block)
+        fast_threads = threads
+        if self.fast is not None and self.fast.capacity is not None:
+            fast_threads = min(threads, max(1, _power(-(-self.fast.capacity // width))))
+        others = self._spread(max(1, threads // fast_threads))
+        total = fast_threads
+        for found in self.slots[0]:
+            axes[found.number] = self._axis(found, streamed(fast_threads, 1, width))
+            streams.add(found.number)
+        for slot in self.slots[1:]:
+            own = max(others[c.number][1] for c in slot)
+            for found in slot:
+                steps, own_threads = others[found.number]
+                if steps > 16 or found.capacity is None:
+                    axes[found.number] = self._axis(found, streamed(own_threads, total, 1))
+                    streams.add(found.number)
+                else:
+                    axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
+            total *= own
+        for found in self.axes.classes:
+            if found.number in streams and found.carried:
+                raise fail(
+                    "E0601",
+                    f"a name carried by a loop has {self._capacity(found)} elements along `{self.names[found.number]}`, "
+                    "more than registers hold",
+                    self.nest.span,
+                    help="use a smaller tile, or bound the size with `require`",
+                )
+        return Level(axes, total, 0, frozenset(streams))
+
+    # ---- resources of a CTA
+
+    def _batch(self, level: Level) -> int:
+        """Instances that share a CTA, so that it has at least 128 threads: only where they run in step."""
+        if level.threads >= 128 or level.threads & (level.threads - 1) or self.least_threads > 1:
+            return 1
+        return 128 // level.threads
+
+    def _in_step(self) -> bool:
+        """No loop or branch depends on the instance."""
+        return all(
+            not isinstance(op, t.If | t.Print | t.Assert)
+            and not (
+                isinstance(op, t.For)
+                and any(v.kind in ("trip", "value") for v in op.trips.variables)
+            )
+            for op in self.ops
+        )
+
+    def _blocks(self, level: Level, batch: int) -> int:
+        """Resident CTAs to ask of the compiler: as many threads as the held registers allow."""
+        registers = level.words + REGISTERS_BESIDES
+        threads = level.threads * batch
+        warps = -(-threads // 32)
+        resident = min(
+            self.target.threads_per_sm, self.target.registers_per_sm // (-(-registers // 8) * 8)
+        )
+        if level.streams:
+            resident = min(resident, 1024)
+        return max(1, min(self.target.blocks_per_sm, resident // (warps * 32)))
+
+
+def _learn(facts: Facts, sym: Sym, number: int) -> None:
+    facts.learn_divisor(sym, number)
+
+
+def _is_first_scalar_zero(access: t.Access, n: int) -> bool:
+    term = access.terms[n]
+    return isinstance(term, t.AtScalar) and term.index.constant == 0
+
+
+def _thin(
+    levels: list[tuple[Level, tuple[Sym, Sym] | None]], keep_every: int
+) -> list[tuple[Level, tuple[Sym, Sym] | None]]:
+    """Fewer levels for the general form: every other one, the largest always."""
+    if keep_every <= 1 or len(levels) <= 2:
+        return levels
+    return [level for n, level in enumerate(levels) if (len(levels) - 1 - n) % 2 == 0]
+
+
+def _power(number: int) -> int:
+    """Least power of two that is at least `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _slots(axes: Axes) -> list[list[AxisClass]]:
+    """Classes that never meet share a slot; the slot that most memory runs along comes first."""
+    slots: list[list[AxisClass]] = []
+    for found in sorted(axes.classes, key=lambda c: (-c.contiguous, c.number)):
+        for slot in slots:
+            if not any(other.number in found.together for other in slot):
+                slot.append(found)
+                break
+        else:
+            slots.append([found])
+    return slots
+
+
+def _names(axes: Axes) -> dict[int, str]:
+    """C names for the classes, unique in the nest."""
+    names: dict[int, str] = {}
+    used: set[str] = set()
+    for found in axes.classes:
+        base = found.name if found.name.isidentifier() else "t"
+        name, n = base, 1
+        while name in used:
+            n += 1
+            name = f"{base}{n}"
+        used.add(name)
+        names[found.number] = name
+    return names

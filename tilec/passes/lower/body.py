@@ -1,0 +1,342 @@
+"""One walk of registers: evaluates tiles element by element inside a TileLoop.
+
+    tile_loop c                             the vectors of the axes
+      x_tile = load_vector x_row + c_at     loads that only this walk needs, and then, for each element,
+      row = convert f32 x_tile              named or shared intermediate values, and the sink's own ops
+      accumulate max row_max row
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tilec.ir.symbolic import Sym
+from tilec.passes.lower.access import (
+    Address,
+    AddressBuilder,
+    Guards,
+    at_least,
+    below,
+    coordinate,
+    in_range,
+    padding,
+)
+from tilec.passes.lower.context import Context, computable, compute_type, converted
+from tilec.passes.uses import operands
+from tilec.source.diagnostics import fail
+from tilec.source.text import Span
+
+Coords = tuple[k.LoopAxis | None, ...]
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+ACCURACY = frozenset(
+    {"div", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "pow"}
+)
+"""Functions that come in several accuracies."""
+
+
+class Body(AddressBuilder):
+    """Collects the ops of one walk over `axes`."""
+
+    def __init__(self, context: Context, axes: tuple[k.LoopAxis, ...]):
+        super().__init__(context)
+        self.axes = axes
+        self.prelude: list[k.Op] = []
+        self.loads: list[k.Op] = []
+        self.elements: list[k.Op] = []
+        self.memo: dict[tuple[int, Coords], k.Expr] = {}
+        self.uses: dict[int, int] = {}
+
+    # ---- values
+
+    def count(self, value: t.Value) -> None:
+        """Note a use of a value, and through inline ops of what it needs: what is needed twice gets a variable."""
+        self.uses[value.id] = self.uses.get(value.id, 0) + 1
+        if self.uses[value.id] > 1 or not self._inline(value):
+            return
+        for operand in operands(self.context.definition(value)):
+            self.count(operand)
+
+    def _inline(self, value: t.Value) -> bool:
+        context = self.context
+        return (
+            value.type.rank > 0
+            and value.id not in context.fragments
+            and value.id in context.definitions.defining
+        )
+
+    def value(self, value: t.Value, coords: Coords) -> k.Expr:
+        """The element of a value at the current coordinates, axis n of the value running along `coords[n]`."""
+        context = self.context
+        if value.type.rank == 0:
+            return context.scalar(value)
+        fragment = context.fragments.get(value.id)
+        if fragment is not None:
+            return k.Element(fragment, fragment.rep)
+        key = (value.id, coords)
+        if key not in self.memo:
+            expr = self._evaluate(context.definition(value), value, coords)
+            if self._deserves_name(value, expr):
+                name = context.names.unique(value.name or _hint(context.definition(value)))
+                self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
+                expr = k.Local(name, expr.rep)
+            self.memo[key] = expr
+        return self.memo[key]
+
+    def _deserves_name(self, value: t.Value, expr: k.Expr) -> bool:
+        if isinstance(expr, k.Local | k.Literal_ | k.Element):
+            return False
+        return self.uses.get(value.id, 0) > 1 or bool(value.name)
+
+    def _evaluate(self, op: t.Op, value: t.Value, coords: Coords) -> k.Expr:
+        context = self.context
+        match op:
+            case t.Iota():
+                assert coords[0] is not None or op.out.type.axes[0].is_one
+                at = Sym.of(0) if coords[0] is None else coordinate(coords[0])
+                return context.index(op.start + at)
+            case t.Full():
+                return context.scalar(op.value)
+            case t.Load():
+                return self._load(op, coords)
+            case t.Elementwise():
+                return self._elementwise(op, coords)
+            case t.Cast():
+                return self.cast(self.value(op.arg, coords), op.arg.type.dtype, value.type.dtype)
+            case t.Bitcast():
+                arg = converted(self.value(op.arg, coords), op.arg.type.dtype)
+                return k.Apply("bitcast", (arg,), value.type.dtype)
+            case t.Rearrange():
+                inner: list[k.LoopAxis | None] = [None] * op.arg.type.rank
+                for n, source in enumerate(op.axes):
+                    if source is not None:
+                        inner[source] = coords[n]
+                return self.value(op.arg, tuple(inner))
+            case t.Fill():
+                arg = self.value(op.arg, coords)
+                guards = self.presence(op.arg, coords)
+                if not guards.all:
+                    return arg
+                filler = converted(context.scalar(op.value), arg.rep)
+                return k.Apply("where", (conjunction(guards.all), arg, filler), arg.rep)
+            case _:
+                raise not_compiled(op, value.span)
+
+    def cast(self, arg: k.Expr, source: DType, target: DType) -> k.Expr:
+        """`.to`: narrow floats that were computed in f32 may keep the excess precision on the way to f32."""
+        if target == F32 and arg.rep == F32:
+            return arg
+        return converted(arg, target)
+
+    def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
+        args: list[k.Expr] = []
+        for arg in op.args:
+            own: Coords = ()
+            if arg.type.rank:
+                own = tuple(
+                    None if axis.is_one else coords[n] for n, axis in enumerate(arg.type.axes)
+                )
+            args.append(self.value(arg, own))
+        return apply_elementwise(self.context, op, args)
+
+    # ---- loads
+
+    def index_tile(self, value: t.Value, coords: Coords) -> tuple[k.Expr, Guards]:
+        """The element of an index tile and the guards of its own presence. One that is the same for a whole vector is
+        evaluated before the vector."""
+        outer = self.elements
+        if not any(c is not None and c.vectorised for c in coords):
+            self.elements = self.prelude
+        expr = self.value(value, coords)
+        if not isinstance(expr, k.Local | k.Literal_ | k.Element):
+            name = self.context.names.unique(value.name or "index")
+            self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
+            expr = k.Local(name, expr.rep)
+            self.memo[value.id, coords] = expr
+        guards = self.presence(value, coords)
+        self.elements = outer
+        return expr, guards
+
+    def _load(self, op: t.Load, coords: Coords) -> k.Expr:
+        address = self.address(op.access, coords, writable=False, span_op=op)
+        dtype = op.out.type.dtype
+        fast = next((a for a in self.axes if a.vectorised), None)
+        if fast is None or not vector_access(address, fast):
+            guards = address.guards
+            return k.Memory(address.pointer, address.element, dtype, guards.all)
+        fragment = k.Fragment(
+            self.context.names.unique(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
+        )
+        self.loads.append(
+            k.LoadVector(
+                fragment,
+                address.pointer,
+                address.vector,
+                id(op) in self.context.variant.aligned,
+                tuple(address.guards.vector),
+                tail_count(address.guards, fast),
+                span=op.span,
+            )
+        )
+        return k.Element(fragment, dtype)
+
+    # ---- presence
+
+    def presence(self, value: t.Value, coords: Coords) -> Guards:
+        """Guards of the presence of a value's element (not of the layout's padding)."""
+        guards = Guards()
+        for axis, along in zip(value.type.axes, coords, strict=True):
+            guards.add(self.axis_presence(axis, along))
+        return guards
+
+    def axis_presence(self, axis: t.Axis, along: k.LoopAxis | None) -> Guards:
+        """Guards of one axis."""
+        guards = Guards()
+        for constraint in axis.presence:
+            match constraint:
+                case t.Below():
+                    if along is None:
+                        guards.vector.append(self._positive(constraint.limit))
+                    else:
+                        guards.add(below(self.context, along, constraint.limit))
+                case t.AtLeast():
+                    if along is None:
+                        guards.vector.append(self._positive(1 - constraint.limit))
+                    else:
+                        guards.add(at_least(self.context, along, constraint.limit))
+                case t.InRange():
+                    index = self.context.definitions.values[constraint.index]
+                    expr, inner = self.index_tile(index, (along,))
+                    conditions = in_range(expr, self.context.index(constraint.size))
+                    guards.add(inner)
+                    if along is not None and along.vectorised:
+                        guards.element += conditions
+                        guards.awkward = True
+                    else:
+                        guards.vector += conditions
+        return guards
+
+    def _positive(self, sym: Sym) -> k.Expr:
+        return k.Apply("gt", (self.context.index(sym), k.Literal_(0, I32)), BOOL)
+
+    def reduced_guards(self, value: t.Value, coords: Coords, axes: tuple[int, ...]) -> Guards:
+        """Guards under which a coordinate of the reduced axes counts: presence and padding."""
+        guards = Guards()
+        for n in axes:
+            along = coords[n]
+            if along is not None:
+                guards.add(padding(self.context, along))
+            guards.add(self.axis_presence(value.type.axes[n], along))
+        return guards
+
+    # ---- the loop
+
+    def finish(self, guards: Guards, inside: list[k.Op], after: list[k.Op], span: Span) -> None:
+        """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
+        around = guards.vector
+        body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
+        if inside or self.elements:
+            body.append(
+                k.Elements(
+                    tuple(guards.element),
+                    (*self.elements, *(without(op, around) for op in inside)),
+                    span=span,
+                )
+            )
+        body += [without(op, around) for op in after]
+        self.context.out.append(k.TileLoop(self.axes, tuple(around), tuple(body), span=span))
+
+
+def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
+    """The op without guards that stand around it, and each of the others once."""
+    match op:
+        case k.LoadVector() | k.StoreVector() | k.StoreElement() | k.AtomicElement():
+            return replace(op, guards=tuple(dict.fromkeys(g for g in op.guards if g not in guards)))
+        case _:
+            return op
+
+
+def conjunction(parts: tuple[k.Expr, ...]) -> k.Expr:
+    """All parts hold."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = k.Apply("and", (total, part), BOOL)
+    return total
+
+
+def vector_access(address: Address, fast: k.LoopAxis) -> bool:
+    """Whether whole vectors can be moved: contiguous, and cut off at most by upper bounds."""
+    guards = address.guards
+    return address.contiguous and not guards.awkward and all(a is fast for a, _ in guards.tails)
+
+
+def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
+    """How many elements of the current vector exist, None for all."""
+    counts = [
+        k.Apply("offset_sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32) for _, bound in guards.tails
+    ]
+    if not counts:
+        return None
+    total: k.Expr = counts[0]
+    for count in counts[1:]:
+        total = k.Apply("min", (total, count), I32)
+    return total
+
+
+def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -> k.Expr:
+    """The operation on scalars: narrow floats compute in f32, in strict mode rounded after each operation."""
+    dtype = op.out.type.dtype
+    math = "strict" if context.program.math == "strict" else "fast"
+    if math == "fast" and op.out.id in context.half and op.op in ("tanh", "sigmoid"):
+        math = "half"
+    if op.op == "where":
+        condition, *rest = args
+        rep = compute_type(dtype) if any(a.rep != dtype for a in rest) else dtype
+        return k.Apply("where", (condition, *(converted(a, rep) for a in rest)), rep)
+    computed = [computable(a) for a in args]
+    if op.op in COMPARISONS:
+        return k.Apply(op.op, tuple(computed), BOOL)
+    rep = compute_type(dtype)
+    result: k.Expr = k.Apply(op.op, tuple(computed), rep, math)  # type: ignore[arg-type]
+    if context.program.math == "strict" and rep != dtype:
+        result = converted(result, dtype)
+    return result
+
+
+def not_compiled(op: t.Op, span: Span) -> Exception:
+    """The error for an op that parses and interprets but has no lowering."""
+    names = {
+        "Dot": ("E0501", "products (`@`)"),
+        "Scan": ("E0503", "scans (`cumsum`, `cummax`)"),
+        "TopK": ("E0503", "`topk`"),
+        "ReduceWith": ("E0503", "`reduce` with a function"),
+        "Reshape": ("E0503", "`.reshape` of a computed tile"),
+        "Slice": ("E0503", "slices of a computed tile"),
+    }
+    code, what = names.get(type(op).__name__, ("E0503", f"`{type(op).__name__}`"))
+    return fail(
+        code,
+        f"{what} cannot be compiled to CUDA yet",
+        op.span if op.span.end else span,
+        note="the reference interpreter runs it: `tilec run --device reference`",
+    )
+
+
+def _hint(op: t.Op) -> str:
+    match op:
+        case t.Load():
+            return f"{op.access.tensor}_value"
+        case t.Elementwise():
+            return op.op
+        case t.Cast():
+            return "as_" + op.out.type.dtype.name
+        case _:
+            return "t"
+
+
+def sixteen_bits(dtype: DType) -> bool:
+    """A float of 16 bits or fewer."""
+    return dtype.is_float and dtype.bits <= max(BF16.bits, F16.bits)

@@ -1,0 +1,160 @@
+"""What lowering a nest knows and collects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.assign_layouts import Variant
+from tilec.passes.axes import Axes
+from tilec.passes.facts import Facts
+from tilec.passes.lower.names import Names
+from tilec.passes.placement import Placement
+from tilec.passes.uses import Definitions
+
+NARROW_FLOATS = frozenset({BF16, F16, F8E4M3, F8E5M2})
+"""Types that are computed in f32."""
+
+
+def compute_type(dtype: DType) -> DType:
+    """The type in which arithmetic of a dtype is done."""
+    return F32 if dtype in NARROW_FLOATS else dtype
+
+
+@dataclass
+class Context:
+    """State of one lowering. `out` is the list of ops being filled; `scalars` and `fragments` say where a value lives."""
+
+    program: t.Program
+    nest: t.Nest
+    axes: Axes
+    placement: Placement
+    variant: Variant
+    definitions: Definitions
+    facts: Facts
+    names: Names
+    half: frozenset[int]
+    """values whose functions may use the 16-bit accuracy"""
+    out: list[k.Op] = field(default_factory=list)
+    scalars: dict[int, k.Expr] = field(default_factory=dict)
+    fragments: dict[int, k.Fragment] = field(default_factory=dict)
+    var_names: dict[Var, str] = field(default_factory=dict)
+    value_names: dict[int, str] = field(default_factory=dict)
+    """C names (or numbers) of integer scalars by the id of the value"""
+    shared: list[k.SharedBuffer] = field(default_factory=list)
+    limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])
+    pointers: dict[str, bool] = field(default_factory=dict)
+    """tensors used, and whether they are written"""
+    used_syms: set[Var] = field(default_factory=set)
+    loop_depth: int = 0
+
+    # ---- axes
+
+    def loop_axis(self, value: t.Value, axis: int) -> k.LoopAxis | None:
+        """The laid-out axis of a value's axis; None for a unit axis."""
+        found = self.axes.of(value, axis)
+        return None if found is None else self.variant.level.axes[found.number]
+
+    def loop_axes(self, value: t.Value) -> tuple[k.LoopAxis | None, ...]:
+        """`loop_axis` for all axes."""
+        return tuple(self.loop_axis(value, n) for n in range(value.type.rank))
+
+    def ordered(self, axes: Iterable[k.LoopAxis | None]) -> tuple[k.LoopAxis, ...]:
+        """The distinct axes as loops nest: the one that is vectorised or fastest innermost."""
+        present = {a.name: a for a in axes if a is not None}
+
+        def rank(axis: k.LoopAxis) -> tuple[bool, int, str]:
+            digit = axis.layout.thread_digit
+            return (axis.vectorised, -(digit.divisor if digit else 0), axis.name)
+
+        return tuple(sorted(present.values(), key=rank))
+
+    def thread_axes(self) -> list[k.LoopAxis]:
+        """One axis for each slot of threads that is wider than one."""
+        found: dict[int, k.LoopAxis] = {}
+        for axis in self.variant.level.axes.values():
+            digit = axis.layout.thread_digit
+            if digit is not None and digit.radix > 1:
+                found.setdefault(digit.divisor, axis)
+        return [found[d] for d in sorted(found)]
+
+    # ---- expressions of sizes
+
+    def index(self, sym: Sym, rep: DType = I32, wide: bool = False) -> k.Expr:
+        """A symbolic integer as an expression; notes the variables it needs."""
+        sym = self.facts.numeric(sym) if not self._keeps_tiles(sym) else sym
+        self.used_syms |= sym.variables
+        if sym.constant is not None and not wide:
+            return k.Literal_(sym.constant, rep)
+        return k.Index(sym, rep, wide)
+
+    def _keeps_tiles(self, sym: Sym) -> bool:
+        """Tile-size names stay readable in the text unless the whole is a number."""
+        return self.facts.numeric(sym).constant is None
+
+    def limit(self, sym: Sym, hint: str) -> k.Expr:
+        """A bound as a variable or a number; computed once for each scope."""
+        numeric = self.facts.numeric(sym)
+        if numeric.constant is not None:
+            return k.Literal_(numeric.constant, I32)
+        if len(numeric.terms) == 1 and numeric.is_atomic and not _applies(numeric):
+            return self.index(sym)
+        for scope in self.limits:
+            if sym in scope:
+                return scope[sym]
+        name = self.names.unique(f"{hint}_end")
+        self.out.append(k.Let(name, I32, self.index(sym)))
+        local = k.Local(name, I32)
+        self.limits[-1][sym] = local
+        return local
+
+    # ---- values
+
+    def scalar(self, value: t.Value) -> k.Expr:
+        """Where a rank-0 value is."""
+        return self.scalars[value.id]
+
+    def bind_scalar(self, value: t.Value, expr: k.Expr, hint: str = "") -> None:
+        """Give a scalar a variable, or keep it as it is where it is a constant or a variable already."""
+        if not isinstance(expr, k.Literal_ | k.Local):
+            name = self.names.unique(value.name or hint or "s")
+            self.out.append(k.Let(name, expr.rep, expr, span=value.span))
+            expr = k.Local(name, expr.rep)
+        self.scalars[value.id] = expr
+        if isinstance(expr, k.Local):
+            self.value_names[value.id] = expr.name
+        elif isinstance(expr, k.Literal_) and expr.rep.is_integer:
+            self.value_names[value.id] = str(expr.value)
+
+    def definition(self, value: t.Value) -> t.Op:
+        """The op that defines a value."""
+        return self.definitions.defining[value.id]
+
+    @property
+    def live(self) -> tuple[k.Expr, ...]:
+        """The guard of a group of threads that may have no instance."""
+        return (k.Local("live", BOOL),) if self.variant.batch > 1 else ()
+
+
+def _applies(sym: Sym) -> bool:
+    return not isinstance(sym.terms[0][0][0], Var)
+
+
+def converted(expr: k.Expr, rep: DType) -> k.Expr:
+    """The expression in another representation."""
+    if expr.rep == rep:
+        return expr
+    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_float and rep not in NARROW_FLOATS:
+        return k.Literal_(float(expr.value), rep)
+    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_integer and rep not in NARROW_FLOATS:
+        return k.Literal_(float(expr.value), rep)
+    return k.Apply("convert", (expr,), rep)
+
+
+def computable(expr: k.Expr) -> k.Expr:
+    """The expression in the type that arithmetic uses."""
+    return converted(expr, compute_type(expr.rep))

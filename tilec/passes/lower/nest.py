@@ -1,0 +1,584 @@
+"""A nest under one variant -> a kernel."""
+
+from __future__ import annotations
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.launch import Argument, IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.assign_layouts import Variant
+from tilec.passes.axes import Axes
+from tilec.passes.facts import Facts
+from tilec.passes.lower.access import AddressBuilder, Guards
+from tilec.passes.lower.body import (
+    Body,
+    apply_elementwise,
+    not_compiled,
+    sixteen_bits,
+    tail_count,
+    vector_access,
+)
+from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.names import Names
+from tilec.passes.lower.reductions import lower_reduce
+from tilec.passes.placement import Placement
+from tilec.passes.uses import Definitions, all_ops
+from tilec.source.diagnostics import fail
+
+
+def lower_nest(
+    program: t.Program,
+    nest: t.Nest,
+    axes: Axes,
+    placement: Placement,
+    variant: Variant,
+    name: str,
+    body_name: str,
+) -> k.Kernel:
+    """The Kernel IR of a nest, before `synchronize`. Raises a coded error for what is not compiled."""
+    facts = Facts.of(program)
+    for sym, number in variant.divisors:
+        facts.learn_divisor(sym, number)
+    definitions = Definitions.of(nest.body)
+    names = Names()
+    for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:
+        names.unique(word)
+    for var in program.dims:
+        names.unique(var.name)
+    for tile in program.tiles:
+        names.unique(tile)
+    context = Context(
+        program, nest, axes, placement, variant, definitions, facts, names, _half(nest, definitions)
+    )
+    _reject_hazards(context)
+    for axis in variant.level.axes.values():
+        for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+            names.used.add(word)
+    grid: list[k.GridDigit] = []
+    for loop in nest.grid:
+        c_name = names.unique(f"{loop.name}_tile" if loop.step is not None else loop.name)
+        context.var_names[loop.index] = c_name
+        grid.append(k.GridDigit(c_name, loop.trips))
+        context.used_syms |= loop.trips.variables
+    _Statements(context).block(nest.body)
+    return _finish(context, tuple(grid), name, body_name)
+
+
+def _half(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
+    """Values that flow only into conversions to floats of 16 bits or fewer, through element-wise ops."""
+    found: set[int] = set()
+    for op in reversed(list(all_ops(nest.body))):
+        for value in op.outs:
+            users = definitions.users.get(value.id, [])
+            if users and all(_hides(user, found) for user in users):
+                found.add(value.id)
+    return frozenset(found)
+
+
+def _hides(user: t.Op, found: set[int]) -> bool:
+    match user:
+        case t.Cast():
+            return sixteen_bits(user.out.type.dtype) or user.out.id in found
+        case t.Elementwise() | t.Rearrange() | t.Fill():
+            return user.out.id in found
+        case t.Store():
+            return sixteen_bits(user.value.type.dtype)
+        case _:
+            return False
+
+
+def _reject_hazards(context: Context) -> None:
+    """A tile that is walked is read again by each of its sinks: it must not change in between."""
+    streams = context.variant.level.streams
+    for number, store in context.placement.hazards.items():
+        value = context.definitions.values[number]
+        if any(c is not None and c.number in streams for c in context.axes.of_value(value)):
+            raise fail(
+                "E0602",
+                f"`{store.access.tensor}` is overwritten while a row of it that does not fit registers is still needed",
+                store.span,
+                help="bound the row with `require`, or write to a tensor of its own",
+            )
+
+
+class _Statements:
+    """Walks a block and emits."""
+
+    def __init__(self, context: Context):
+        self.context = context
+
+    def block(self, block: t.Block) -> None:
+        ops = list(block.ops)
+        n = 0
+        while n < len(ops):
+            op = ops[n]
+            if isinstance(op, t.Store):
+                group = [op]
+                while n + 1 < len(ops) and isinstance(follower := ops[n + 1], t.Store):
+                    group.append(follower)
+                    n += 1
+                self._stores(group)
+            else:
+                self._op(op)
+            n += 1
+
+    def _op(self, op: t.Op) -> None:
+        context = self.context
+        match op:
+            case t.Constant():
+                context.bind_scalar(op.out, k.Literal_(op.value, op.out.type.dtype))
+            case t.FromSym():
+                self._from_sym(op)
+            case t.Scalar():
+                context.bind_scalar(op.out, k.Local(op.name, op.out.type.dtype))
+            case t.Reduce():
+                lower_reduce(context, op)
+            case t.For():
+                self._loop(op)
+            case t.If():
+                self._branch(op)
+            case t.Atomic():
+                self._atomic(op)
+            case t.Print():
+                parts = tuple(p if isinstance(p, str) else context.scalar(p) for p in op.parts)
+                context.out.append(k.PrintOp(parts, self._one_thread(()), span=op.span))
+            case t.Assert():
+                context.out.append(
+                    k.AssertOp(context.scalar(op.condition), op.message, span=op.span)
+                )
+            case t.Load() if op.out.type.rank == 0:
+                self._scalar_load(op)
+            case t.Elementwise() if op.out.type.rank == 0:
+                args = [context.scalar(a) for a in op.args]
+                context.bind_scalar(op.out, apply_elementwise(context, op, args), op.op)
+            case t.Cast() if op.out.type.rank == 0:
+                body = Body(context, ())
+                arg = context.scalar(op.arg)
+                context.bind_scalar(
+                    op.out, body.cast(arg, op.arg.type.dtype, op.out.type.dtype), "cast"
+                )
+            case t.Bitcast() if op.out.type.rank == 0:
+                arg = converted(context.scalar(op.arg), op.arg.type.dtype)
+                context.bind_scalar(op.out, k.Apply("bitcast", (arg,), op.out.type.dtype))
+            case t.Fill() if op.out.type.rank == 0:
+                context.bind_scalar(op.out, context.scalar(op.arg))
+            case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
+                if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
+                    self._hold(op)
+            case t.Iota() | t.Full():
+                pass
+            case _:
+                raise not_compiled(op, context.nest.span)
+
+    # ---- scalars
+
+    def _from_sym(self, op: t.FromSym) -> None:
+        context = self.context
+        dtype = op.out.type.dtype
+        if op.sym.constant is not None:
+            number = op.sym.constant
+            literal = k.Literal_(float(number) if dtype.is_float else number, compute_type(dtype))
+            context.bind_scalar(op.out, literal)
+            return
+        expr = context.index(op.sym)
+        context.bind_scalar(op.out, converted(expr, compute_type(dtype)), "size")
+
+    def _scalar_load(self, op: t.Load) -> None:
+        context = self.context
+        address = AddressBuilder(context).address(op.access, (), writable=False, span_op=op)
+        dtype = op.out.type.dtype
+        expr = k.Memory(address.pointer, address.element, dtype, address.guards.all)
+        context.bind_scalar(op.out, expr, f"{op.access.tensor}_value")
+
+    # ---- tiles in registers
+
+    def _hold(self, op: t.Op) -> None:
+        """Evaluate a tile into registers."""
+        context = self.context
+        value = op.outs[0]
+        coords = context.loop_axes(value)
+        if any(a is not None and a.layout.streams for a in coords):
+            return
+        axes = context.ordered(coords)
+        fast = next((a for a in axes if a.vectorised), None)
+        name = context.names.unique(
+            value.name or (f"{op.access.tensor}_tile" if isinstance(op, t.Load) else "tile")
+        )
+        if isinstance(op, t.Load) and fast is not None:
+            body = Body(context, axes)
+            address = body.address(op.access, coords, writable=False, span_op=op)
+            if vector_access(address, fast) and not body.elements:
+                fragment = k.Fragment(name, value.type.dtype, axes)
+                context.out.append(k.Declare(fragment, None, span=op.span))
+                load = k.LoadVector(
+                    fragment,
+                    address.pointer,
+                    address.vector,
+                    id(op) in context.variant.aligned,
+                    tuple(address.guards.vector),
+                    tail_count(address.guards, fast),
+                    span=op.span,
+                )
+                context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
+                context.fragments[value.id] = fragment
+                return
+        self._evaluate_into(value, coords, name)
+
+    def _evaluate_into(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str) -> k.Fragment:
+        context = self.context
+        body = Body(context, context.ordered(coords))
+        body.count(value)
+        expr = body.value(value, coords)
+        fragment = k.Fragment(name, expr.rep, body.axes)
+        context.out.append(k.Declare(fragment, None, span=value.span))
+        body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
+        context.fragments[value.id] = fragment
+        return fragment
+
+    # ---- stores
+
+    def _stores(self, group: list[t.Store]) -> None:
+        """Stores that walk the same axes share one walk."""
+        context = self.context
+        meets = [s.access.tensor for s in group if self._meets_others(s)]
+        if meets:
+            context.out.append(k.CtaSync(f"reads of {meets[0]} before it is overwritten"))
+        rest = list(group)
+        while rest:
+            axes = context.ordered(self._access_axes(rest[0]))
+            same = [s for s in rest if context.ordered(self._access_axes(s)) == axes]
+            rest = [s for s in rest if s not in same]
+            self._store_walk(same, axes)
+        if meets:
+            context.out.append(k.CtaSync(f"writes of {meets[0]} before it is read"))
+
+    def _meets_others(self, op: t.Store) -> bool:
+        """Whether another access of the instance may touch what this store writes, from another thread."""
+        for other in all_ops(self.context.nest.body):
+            if isinstance(other, t.Load | t.Store | t.Atomic) and other is not op:
+                if other.access.tensor == op.access.tensor and other.access != op.access:
+                    return True
+        return False
+
+    def _access_axes(self, op: t.Store | t.Atomic) -> tuple[k.LoopAxis | None, ...]:
+        context = self.context
+        return tuple(
+            None if c is None else context.variant.level.axes[c.number]
+            for c in context.axes.of_access(op)
+        )
+
+    def _store_walk(self, group: list[t.Store], axes: tuple[k.LoopAxis, ...]) -> None:
+        context = self.context
+        body = Body(context, axes)
+        fast = next((a for a in axes if a.vectorised), None)
+        inside: list[k.Op] = []
+        after: list[k.Op] = []
+        common: list[k.Expr] | None = None
+        for op in group:
+            body.count(_before_rounding(context, op.value))
+        for op in group:
+            coords = self._access_axes(op)
+            source = _before_rounding(context, op.value)
+            own = coords if source.type.rank else ()
+            if source.type.rank:
+                own = tuple(
+                    None if axis.is_one else c
+                    for axis, c in zip(source.type.axes, coords[len(coords) - source.type.rank :], strict=True)
+                )
+            expr = body.value(source, own)
+            address = body.address(op.access, coords, writable=True, span_op=op)
+            guards = address.guards
+            if source.type.rank:
+                guards.add(body.presence(source, own))
+            guards.vector += self._one_thread(axes)
+            dtype = context.program.tensor(op.access.tensor).dtype
+            if fast is not None and vector_access(address, fast):
+                vector = k.Fragment(
+                    context.names.unique(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
+                )
+                inside.append(k.Assign(vector, expr, span=op.span))
+                after.append(
+                    k.StoreVector(
+                        vector,
+                        dtype,
+                        address.pointer,
+                        address.vector,
+                        id(op) in context.variant.aligned,
+                        tuple(guards.vector),
+                        tail_count(guards, fast),
+                        span=op.span,
+                    )
+                )
+            else:
+                store = k.StoreElement(
+                    address.pointer, address.element, converted(expr, dtype), guards.all, span=op.span
+                )
+                inside.append(store)
+            common = list(guards.vector) if common is None else [g for g in common if g in guards.vector]
+        body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
+        lifted = Guards(vector=common or [])
+        if axes:
+            body.finish(lifted, inside, after, group[0].span)
+        else:
+            context.out += [*body.prelude, *body.loads, *body.elements, *inside]
+
+    def _one_thread(self, axes: tuple[k.LoopAxis, ...]) -> tuple[k.Expr, ...]:
+        """Guards that leave one of the threads that hold the same element."""
+        context = self.context
+        covered = {a.layout.thread_digit.divisor for a in axes if a.layout.thread_digit is not None}
+        return tuple(
+            k.Apply("eq", (k.Index(Sym.of(Var(a.lane, "scalar")), I32), k.Literal_(0, I32)), BOOL)
+            for a in context.thread_axes()
+            if a.layout.thread_digit is not None and a.layout.thread_digit.divisor not in covered
+        )
+
+    def _atomic(self, op: t.Atomic) -> None:
+        context = self.context
+        coords = self._access_axes(op)
+        axes = context.ordered(coords)
+        body = Body(context, axes)
+        own: tuple[k.LoopAxis | None, ...] = ()
+        if op.value.type.rank:
+            own = tuple(
+                None if axis.is_one else c
+                for axis, c in zip(op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True)
+            )
+        body.count(op.value)
+        expr = body.value(op.value, own)
+        address = body.address(op.access, coords, writable=True, span_op=op)
+        guards = address.guards
+        if own:
+            guards.add(body.presence(op.value, own))
+        guards.vector += [*self._one_thread(axes), *context.live]
+        dtype = context.program.tensor(op.access.tensor).dtype
+        atomic = k.AtomicElement(
+            op.op, address.pointer, address.element, converted(expr, dtype), _distinct(guards.all), span=op.span
+        )
+        if axes:
+            body.finish(Guards(), [atomic], [], op.span)
+        else:
+            context.out += [*body.prelude, *body.loads, *body.elements, atomic]
+
+    # ---- structure
+
+    def _loop(self, op: t.For) -> None:
+        context = self.context
+        name = context.names.unique(
+            f"{op.name}_tile" if op.name and _is_span_loop(op) else op.name or "trip"
+        )
+        context.var_names[op.index] = name
+        trips = context.index(op.trips)
+        variables: list[k.Fragment] = []
+        for carried in op.carried:
+            variables.append(self._carried_variable(carried))
+        body, outer = [], context.out  # type: ignore[var-annotated]
+        context.out = body
+        context.limits.append({})
+        context.loop_depth += 1
+        self.block(op.body)
+        self._yields(op, variables)
+        context.loop_depth -= 1
+        context.limits.pop()
+        context.out = outer
+        context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
+        for carried, variable in zip(op.carried, variables, strict=True):
+            self._rebind(carried.result, variable)
+
+    def _carried_variable(self, carried: t.Carried) -> k.Fragment:
+        context = self.context
+        value = carried.entry
+        rep = compute_type(value.type.dtype)
+        name = context.names.unique(value.name or "carried")
+        if value.type.rank == 0:
+            variable = k.Fragment(name, rep)
+            initial = converted(context.scalar(carried.initial), rep)
+            context.out.append(k.Declare(variable, initial, span=value.span))
+        else:
+            coords = context.loop_axes(value)
+            variable = k.Fragment(name, rep, context.ordered(coords))
+            context.out.append(k.Declare(variable, None, span=value.span))
+            body = Body(context, variable.axes)
+            body.count(carried.initial)
+            own = _coords_for(carried.initial, coords)
+            expr = converted(body.value(carried.initial, own), rep)
+            body.finish(Guards(), [k.Assign(variable, expr)], [], value.span)
+        self._rebind(value, variable)
+        return variable
+
+    def _rebind(self, value: t.Value, variable: k.Fragment) -> None:
+        context = self.context
+        if value.type.rank == 0:
+            context.scalars[value.id] = k.Local(variable.name, variable.rep)
+            context.value_names[value.id] = variable.name
+        else:
+            context.fragments[value.id] = variable
+
+    def _yields(self, op: t.For, variables: list[k.Fragment]) -> None:
+        """Every next value is computed before any variable changes."""
+        context = self.context
+        finals: list[k.Op] = []
+        for carried, variable in zip(op.carried, variables, strict=True):
+            following = carried.next
+            if following is carried.entry:
+                continue
+            if following.type.rank == 0:
+                expr = converted(context.scalar(following), variable.rep)
+                if isinstance(expr, k.Local) and any(v.name == expr.name for v in variables):
+                    name = context.names.unique(f"{variable.name}_next")
+                    context.out.append(k.Let(name, expr.rep, expr))
+                    expr = k.Local(name, expr.rep)
+                finals.append(k.Assign(variable, expr))
+                continue
+            coords = context.loop_axes(carried.entry)
+            body = Body(context, variable.axes)
+            body.count(following)
+            expr = converted(body.value(following, _coords_for(following, coords)), variable.rep)
+            fresh = k.Fragment(context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes)
+            context.out.append(k.Declare(fresh, None))
+            body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
+            finals.append(k.CopyFragment(variable, fresh))
+        context.out += finals
+
+    def _branch(self, op: t.If) -> None:
+        context = self.context
+        variables: list[k.Fragment] = []
+        for merge in op.merges:
+            value = merge.result
+            rep = compute_type(value.type.dtype)
+            variable = k.Fragment(
+                context.names.unique(value.name or "merged"), rep, context.ordered(context.loop_axes(value))
+            )
+            context.out.append(k.Declare(variable, k.Literal_(0, rep)))
+            variables.append(variable)
+        bodies: list[tuple[k.Op, ...]] = []
+        for block, side in ((op.then, "then"), (op.otherwise, "otherwise")):
+            outer, context.out = context.out, []
+            context.limits.append({})
+            self.block(block)
+            for merge, variable in zip(op.merges, variables, strict=True):
+                chosen: t.Value = getattr(merge, side)
+                if chosen.type.rank == 0:
+                    context.out.append(
+                        k.Assign(variable, converted(context.scalar(chosen), variable.rep))
+                    )
+                    continue
+                coords = context.loop_axes(merge.result)
+                body = Body(context, variable.axes)
+                body.count(chosen)
+                expr = converted(body.value(chosen, _coords_for(chosen, coords)), variable.rep)
+                body.finish(Guards(), [k.Assign(variable, expr)], [], op.span)
+            context.limits.pop()
+            bodies.append(tuple(context.out))
+            context.out = outer
+        context.out.append(
+            k.IfUniform(context.scalar(op.condition), bodies[0], bodies[1], span=op.span)
+        )
+        for merge, variable in zip(op.merges, variables, strict=True):
+            self._rebind(merge.result, variable)
+
+
+def _coords_for(value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.LoopAxis | None, ...]:
+    if value.type.rank == 0:
+        return ()
+    return tuple(None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True))
+
+
+def _distinct(guards: tuple[k.Expr, ...]) -> tuple[k.Expr, ...]:
+    return tuple(dict.fromkeys(guards))
+
+
+def _is_span_loop(op: t.For) -> bool:
+    """Whether the loop's trips step by more than one coordinate: then its number is not the coordinate."""
+    for inner in all_ops(op.body):
+        if isinstance(inner, t.Load | t.Store | t.Atomic):
+            for term in inner.access.terms:
+                if isinstance(term, t.AtSpan) and op.index in term.start.variables:
+                    return True
+    return False
+
+
+def _before_rounding(context: Context, value: t.Value) -> t.Value:
+    """The value before a conversion that the store does itself, packed."""
+    op = context.definitions.defining.get(value.id)
+    if (
+        isinstance(op, t.Cast)
+        and value.id not in context.fragments
+        and value.id not in context.scalars
+        and value.type.dtype.is_float
+        and op.arg.type.dtype.is_float
+    ):
+        return op.arg
+    return value
+
+
+def _finish(
+    context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name: str
+) -> k.Kernel:
+    variant = context.variant
+    program = context.program
+    instances = Sym.of(1)
+    for digit in grid:
+        instances = instances * digit.trips
+    used = set(context.used_syms)
+    arguments: list[Argument] = []
+    tensors = []
+    for tensor in program.tensors:
+        if tensor.name in context.pointers:
+            arguments.append(PointerArgument(tensor.name))
+            tensors.append((tensor.name, tensor.dtype, context.pointers[tensor.name]))
+    dims = [v for v in program.dims if v in used]
+    arguments += [IntegerArgument(v.name, Sym.of(v)) for v in dims]
+    for tensor in program.tensors:
+        for stride in tensor.strides or ():
+            for var in sorted(stride.variables):
+                if var not in dims and var.kind == "scalar" and var in used:
+                    arguments.append(IntegerArgument(var.name, Sym.of(var)))
+    used_scalars = _scalars_used(context)
+    arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
+    axes = tuple(
+        sorted(
+            {a.name: a for a in variant.level.axes.values()}.values(),
+            key=lambda a: (a.layout.thread_digit.divisor if a.layout.thread_digit else 0, a.name),
+        )
+    )
+    constants: list[tuple[str, int]] = [
+        (tile, number)
+        for tile, number in program.tiles.items()
+        if Var(tile, "tile") in used or any(Var(tile, "tile") in d.trips.variables for d in grid)
+    ]
+    return k.Kernel(
+        name,
+        body_name,
+        variant.level.threads * variant.batch,
+        variant.blocks_per_sm,
+        variant.batch,
+        tuple(constants),
+        tuple(arguments),
+        tuple(tensors),
+        grid,
+        instances,
+        axes,
+        tuple(context.shared),
+        tuple(context.out),
+        _variable_names(context),
+        variant.batch > 1,
+        context.nest.span,
+    )
+
+
+def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
+    names = dict(context.var_names)
+    for var in context.used_syms:
+        if var.kind == "value":
+            names[var] = context.value_names[var.key]
+    return tuple(sorted(names.items()))
+
+
+def _scalars_used(context: Context) -> set[str]:
+    found: set[str] = set()
+    for op in all_ops(context.nest.body):
+        if isinstance(op, t.Scalar):
+            found.add(op.name)
+    found |= {v.name for v in context.used_syms if v.kind == "scalar"}
+    return found

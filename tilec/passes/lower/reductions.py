@@ -1,0 +1,165 @@
+"""Reductions: in the thread, then over lanes, then over warps through shared memory, always in one fixed order."""
+
+from __future__ import annotations
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32, DType
+from tilec.ir.layouts import Digit
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.lower.access import coordinate
+from tilec.passes.lower.body import Body
+from tilec.passes.lower.context import Context, computable, compute_type
+
+THREAD = Sym.of(Var("thread", "scalar"))
+
+
+def lower_reduce(context: Context, op: t.Reduce) -> None:
+    """The whole reduction; its result is a scalar variable or a fragment."""
+    value, result = op.arg, op.out
+    coords = context.loop_axes(value)
+    kept = tuple(c for n, c in enumerate(coords) if n not in op.axes)
+    indexed = op.op in ("argmax", "argmin")
+    dtype = compute_type(value.type.dtype) if indexed else compute_type(result.type.dtype)
+    if op.op in ("any", "all"):
+        dtype = BOOL
+    target = k.Fragment(
+        context.names.unique(f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name),
+        dtype,
+        context.ordered(kept),
+        indexed=indexed,
+    )
+    context.out.append(k.Declare(target, k.Identity(op.op, dtype), span=op.span))
+    body = Body(context, context.ordered(coords))
+    body.count(value)
+    element = body.value(value, coords)
+    element = computable(element)
+    if element.rep != dtype:
+        element = k.Apply("convert", (element,), dtype)
+    guards = body.reduced_guards(value, coords, op.axes)
+    if indexed:
+        axis = coords[op.axes[0]]
+        at = k.Literal_(0, I32) if axis is None else k.Index(coordinate(axis), I32)
+        element = k.Apply("indexed", (element, at), dtype)
+    body.finish(guards, [k.Accumulate(target, op.op, element)], [], op.span)
+    for n in op.axes:
+        axis = coords[n]
+        if axis is not None:
+            digit = axis.layout.thread_digit
+            if digit is not None and digit.radix > 1:
+                _exchange(context, op, target, axis, digit)
+    final: k.Expr = k.Element(target, dtype)
+    if indexed:
+        plain = k.Fragment(context.names.unique(result.name or f"{target.name}_at"), I32, target.axes)
+        context.out.append(k.Declare(plain, None))
+        _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op)
+        target = plain
+    if result.type.rank == 0:
+        context.bind_scalar(result, k.Local(target.name, target.rep))
+    else:
+        context.fragments[result.id] = target
+
+
+def _subject(context: Context, value: t.Value) -> str:
+    if value.name:
+        return value.name
+    op = context.definitions.defining.get(value.id)
+    if isinstance(op, t.Load):
+        return op.access.tensor
+    return "tile"
+
+
+def _each(context: Context, target: k.Fragment, ops: list[k.Op], op: t.Op) -> None:
+    """The ops for each register of a fragment."""
+    if target.axes:
+        context.out.append(k.TileLoop(target.axes, (), (k.Elements((), tuple(ops)),), span=op.span))
+    else:
+        context.out += ops
+
+
+def _exchange(
+    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit
+) -> None:
+    """Combine what the threads of one digit hold; every one of them gets the result."""
+    current = k.Element(target, target.rep)
+    if digit.divisor < 32:
+        lanes = min(digit.radix, 32 // digit.divisor)
+        _each(
+            context,
+            target,
+            [k.Assign(target, k.LaneReduce(op.op, current, target.rep, axis.name, digit.divisor))],
+            op,
+        )
+        partials = digit.radix // lanes
+    else:
+        partials = digit.radix
+    if partials == 1:
+        return
+    _through_shared(context, op, target, axis, digit, partials)
+
+
+def _through_shared(
+    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit, partials: int
+) -> None:
+    indexed = op.op in ("argmax", "argmin")
+    threads = context.variant.level.threads * context.variant.batch
+    spacing = min(digit.divisor, 32)
+    slots = threads // 32 * spacing if digit.divisor < 32 else threads
+    name = context.names.unique(f"{target.name}_partial")
+    registers = _registers(target)
+    plain = digit.divisor == 1 and registers == 1 and context.variant.batch == 1
+    context.shared.append(
+        k.SharedBuffer(
+            name,
+            target.rep,
+            slots * registers,
+            f"partials of {target.name}",
+            indexed,
+            f"kThreads{axis.suffix} / 32" if plain else str(slots * registers),
+        )
+    )
+    slot = _register_number(target) * slots
+    group = digit.divisor * digit.radix
+    whole = group == threads
+    if digit.divisor < 32:
+        write = slot + THREAD // 32 * digit.divisor + THREAD % 32
+        guards: tuple[k.Expr, ...] = (
+            k.Apply("lt", (k.Index(THREAD % 32, I32), k.Literal_(digit.divisor, I32)), BOOL),
+        )
+        if digit.divisor == 1:
+            write = slot + THREAD // 32
+        first = Sym.of(0) if whole else THREAD // group * (partials * digit.divisor)
+    else:
+        write, guards = slot + THREAD, ()
+        first = Sym.of(0) if whole else THREAD // group * group
+    read = slot + first + THREAD % digit.divisor
+    stride = digit.divisor
+    threads_constant = Sym.of(Var(f"kThreads{axis.suffix}", "scalar"))
+    count: k.Expr = k.Index(threads_constant // 32, I32)
+    if digit.divisor > 1:
+        count = k.Index(threads_constant, I32) if digit.divisor >= 32 else k.Literal_(partials, I32)
+    current = k.Element(target, target.rep)
+    _each(context, target, [k.StoreShared(name, k.Index(write, I32), current, guards)], op)
+    combined = k.WarpCombine(
+        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep
+    )
+    _each(context, target, [k.Assign(target, combined)], op)
+
+
+def _registers(target: k.Fragment) -> int:
+    total = 1
+    for axis in target.axes:
+        total *= axis.layout.steps * axis.layout.vector
+    return total
+
+
+def _register_number(target: k.Fragment) -> Sym:
+    """The current register of a fragment as a number."""
+    number = Sym.of(0)
+    for axis in target.axes:
+        if axis.layout.steps > 1:
+            number = number * axis.layout.steps + Sym.of(Var(axis.step, "scalar"))
+        if axis.layout.vector > 1:
+            number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "scalar"))
+    return number
+

@@ -1,0 +1,83 @@
+"""Barriers: one `__syncthreads` for each hazard on a shared buffer, named.
+
+    store_shared row_max_partial[...]              store_shared row_max_partial[...]
+    row_max = warp_combine row_max_partial   ->    cta_sync "row_max_partial is written before it is read"
+                                                   row_max = warp_combine row_max_partial
+
+In a loop the end of one trip meets the start of the next, so that a buffer which is written again is guarded too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilec.ir import kernel_ir as k
+
+
+@dataclass
+class _State:
+    """Buffers touched since the last barrier."""
+
+    written: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+
+    def copy(self) -> _State:
+        return _State(set(self.written), set(self.read))
+
+    def join(self, other: _State) -> None:
+        self.written |= other.written
+        self.read |= other.read
+
+
+def run(kernel: k.Kernel) -> k.Kernel:
+    """The kernel with its barriers."""
+    return replace(kernel, body=_block(kernel.body, _State()))
+
+
+def _block(ops: tuple[k.Op, ...], state: _State) -> tuple[k.Op, ...]:
+    result: list[k.Op] = []
+    for op in ops:
+        if isinstance(op, k.CtaSync):
+            state.written.clear()
+            state.read.clear()
+            result.append(op)
+            continue
+        if isinstance(op, k.Loop):
+            first = state.copy()
+            _block(op.body, first)
+            entry = state.copy()
+            entry.join(first)
+            body = _block(op.body, entry)
+            state.join(entry)
+            result.append(replace(op, body=body))
+            continue
+        if isinstance(op, k.IfUniform):
+            then, otherwise = state.copy(), state.copy()
+            op = replace(
+                op, then=_block(op.then, then), otherwise=_block(op.otherwise, otherwise)
+            )
+            state.join(then)
+            state.join(otherwise)
+            result.append(op)
+            continue
+        hazard = _hazard(op, state)
+        if hazard:
+            state.written.clear()
+            state.read.clear()
+            result.append(k.CtaSync(hazard, span=op.span))
+        state.written |= set(op.writes)
+        state.read |= set(op.reads)
+        result.append(op)
+    return tuple(result)
+
+
+def _hazard(op: k.Op, state: _State) -> str:
+    for buffer in op.reads:
+        if buffer in state.written:
+            return f"{buffer} is written before it is read"
+    for buffer in op.writes:
+        if buffer in state.read:
+            return f"{buffer} is read before it is written again"
+        if buffer in state.written:
+            return f"{buffer} is written before it is written again"
+    return ""

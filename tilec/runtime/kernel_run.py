@@ -1,0 +1,347 @@
+"""Running the kernels of one file: at which sizes, on the GPU or in the interpreter, verified, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.jobs.requests import parse_pairs
+from tilec.reference.inputs import make_inputs
+from tilec.reference.numbers import Array
+from tilec.runtime import bench
+from tilec.runtime.arguments import CallSizes, bind_sizes, check_call, check_shapes
+from tilec.runtime.arrays import (
+    check_lengths,
+    dims_from_arrays,
+    empty_array,
+    load_array,
+    save_arrays,
+)
+from tilec.runtime.clauses import Device, constants, count, examples, find_kernel
+from tilec.runtime.device import Gpu
+from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
+from tilec.runtime.report import Outcome, Timing
+from tilec.runtime.sizes import ragged_sizes
+from tilec.runtime.verify import (
+    Case,
+    Finding,
+    Reference,
+    Tolerance,
+    failures,
+    interpreted,
+    interpreter_bounds,
+    load_reference,
+    summary,
+    verify,
+)
+from tilec.source.diagnostics import TileError, fail
+from tilec.syntax import ast
+from tilec.syntax.loading import Program as Files
+from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchain
+from tilec.toolchain.cache import default_cache
+
+
+class RunOptions(Protocol):
+    """The part of a request that concerns one kernel; as in `tilec.jobs.running.RunRequest`."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """`-s`."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """`--input`."""
+
+    @property
+    def seed(self) -> int:
+        """`--seed`."""
+
+    @property
+    def size(self) -> str | None:
+        """`--size`."""
+
+    @property
+    def small(self) -> bool:
+        """`--small`."""
+
+    @property
+    def reference(self) -> str | None:
+        """`--reference`."""
+
+    @property
+    def rtol(self) -> float | None:
+        """`--rtol`."""
+
+    @property
+    def atol(self) -> float | None:
+        """`--atol`."""
+
+    @property
+    def bench(self) -> bool:
+        """`--bench`."""
+
+    @property
+    def save(self) -> str | None:
+        """`--save`."""
+
+    @property
+    def nvcc(self) -> str | None:
+        """`--nvcc`."""
+
+
+class KernelRunner(AbstractContextManager["KernelRunner"]):
+    """Runs the kernels of one compiled file. `gpu` None: the interpreter. Leaving the block frees the flush buffer."""
+
+    def __init__(
+        self, options: RunOptions, file: str, compiled: CompiledFile, files: Files, gpu: Gpu | None
+    ) -> None:
+        self.options = options
+        self.file = file
+        self.compiled = compiled
+        self.files = files
+        self.gpu = gpu
+        self.cache = default_cache()
+        self.tolerance = Tolerance(options.rtol, options.atol)
+        self._reference: Reference | None = None
+        self._toolchain: Toolchain | None = None
+        self._built: Built | None = None
+        self._module: Any = None
+        self._flush: bench.CacheFlush | None = None
+
+    def __exit__(self, *exception: object) -> None:
+        if self._flush is not None:
+            self._flush.free()
+            self._flush = None
+
+    @property
+    def where(self) -> str:
+        """What the kernels run on, for the table."""
+        return self.gpu.name if self.gpu else "interpreter"
+
+    # ---- sizes
+
+    def cases(self, kernel: CompiledKernel) -> list[CallSizes]:
+        """The size sets to run a kernel at. Raises TileError (E0711, E0712, E0714)."""
+        syntax = self._syntax(kernel)
+        plan = kernel.plan
+        names = {v.name for v in (*plan.dims, *plan.strides)} | {s.name for s in plan.scalars}
+        settings = {n: v for n, v in parse_pairs(self.options.settings, "-s").items() if n in names}
+        known = constants(self.files.main)
+        found = {d: examples(syntax, d, known) for d in ("", "cpu")}
+        if self.options.small:
+            return self._ragged(kernel, settings, (found[""] or found["cpu"] or [{}])[0])
+        wanted: Device = "cpu" if self.options.size == "cpu" else ""
+        if self.gpu is None and self.options.size is None:
+            wanted = "cpu"
+        offered = found[wanted]
+        if not offered and wanted == "cpu":
+            # no such clause: sizes around the tile, scalars as in the other one
+            scalars = (found[""] or [{}])[0]
+            sizes = (ragged_sizes(kernel.program, 1) or [{}])[0]
+            offered = [{**scalars, **sizes}]
+        shapes = dims_from_arrays(plan, self._files_given(kernel))
+        bound = [
+            bind_sizes(plan, settings, e, shapes, statics=kernel.program.statics)
+            for e in offered or [{}]
+        ]
+        return [s for n, s in enumerate(bound) if s not in bound[:n]]
+
+    def _ragged(
+        self, kernel: CompiledKernel, settings: Mapping[str, str], example: Mapping[str, Any]
+    ) -> list[CallSizes]:
+        scalars = {s.name: example[s.name] for s in kernel.plan.scalars if s.name in example}
+        bound: list[CallSizes] = []
+        for sizes in ragged_sizes(kernel.program):
+            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes})
+            try:
+                check_call(kernel.plan, one)
+            except TileError:
+                continue  # a contract on scalars, which are as in the example
+            if one not in bound:
+                bound.append(one)
+        if not bound:
+            raise fail("E0713", f"no ragged sizes satisfy the contracts of `{kernel.name}`")
+        return bound
+
+    def _syntax(self, kernel: CompiledKernel) -> ast.Kernel:
+        found = find_kernel(self.files.main, kernel.name)
+        assert found is not None, f"{kernel.name} was compiled from this file"
+        return found
+
+    # ---- arguments
+
+    def _files_given(self, kernel: CompiledKernel) -> dict[str, Array]:
+        """The arrays of `--input` that are arguments of this kernel. Raises TileError (E0714)."""
+        tensors = {t.name: t for t in kernel.plan.parameters if t.role != "output"}
+        arrays = {}
+        for name, path in parse_pairs(self.options.inputs, "--input").items():
+            if name in tensors:
+                arrays[name] = load_array(path, tensors[name])
+            elif len(self.compiled.kernels) == 1:
+                listed = ", ".join(f"`{n}`" for n in tensors) or "none"
+                raise fail(
+                    "E0714", f"`{kernel.name}` has no input `{name}`", help=f"it has {listed}"
+                )
+        return arrays
+
+    def _case(self, kernel: CompiledKernel, sizes: CallSizes) -> Case:
+        given = self._files_given(kernel)
+        check_shapes(kernel.plan, sizes, dims_from_arrays(kernel.plan, given))
+        check_lengths(kernel.plan, sizes, given)
+        made = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), self.options.seed)
+        arrays = {**made, **given}
+        return Case(
+            kernel.program, self.files, self._syntax(kernel), sizes, arrays, self.options.seed
+        )
+
+    # ---- running
+
+    def run(self, kernel: CompiledKernel, sizes: CallSizes) -> Outcome:
+        """Run one kernel at one size set and verify. A result that differs is an Outcome with exit status 4; TileError is
+        raised for what keeps it from running."""
+        check_call(kernel.plan, sizes)
+        case = self._case(kernel, sizes)
+        if self.gpu is None:
+            return self._interpret(kernel, case)
+        return self._launch(self.gpu, kernel, case)
+
+    def _launch(self, gpu: Gpu, kernel: CompiledKernel, case: Case) -> Outcome:
+        built = self._build()
+        if self._module is None:
+            self._module = gpu.load(built.blob)
+        gpu.peak_bytes = gpu.held_bytes
+        held = gpu.held_bytes
+        with prepare_call(gpu, kernel.plan, self._module, case.sizes, case.arrays) as call:
+            call.launch()
+            call.finish()
+            outputs = call.results()
+            call.check_surroundings()
+            peak = (gpu.peak_bytes - held) / 1e6
+            self._save(kernel, case, outputs)
+            bounds = interpreter_bounds(case)
+            findings = verify(case, outputs, bounds, self.tolerance, self._user_reference())
+            if not findings:
+                note = bounds.problem or "there is no check clause"
+                raise fail("E0925", f"nothing to verify `{kernel.name}` against", note=note)
+            outcome = self._verified(kernel, case, findings, gpu.name)
+            timings: tuple[Timing, ...] = ()
+            if self.options.bench and outcome.status == "ok":
+                timings = self._time(gpu, kernel, case, call)
+        return replace(
+            outcome,
+            peak_megabytes=peak,
+            nvcc_calls=0 if built.cached else 1,
+            timings=timings,
+            details=outcome.details + ((bounds.problem,) if bounds.problem else ()),
+        )
+
+    def _interpret(self, kernel: CompiledKernel, case: Case) -> Outcome:
+        env = case.sizes.environment
+        outputs = {
+            t.name: case.arrays[t.name].copy() if t.role == "inout" else empty_array(t, env)
+            for t in case.written
+        }
+        interpreted(case, outputs)
+        self._save(kernel, case, outputs)
+        bounds = interpreter_bounds(case)
+        findings = verify(
+            case, outputs, bounds, self.tolerance, self._user_reference(), use_interpreter=False
+        )
+        outcome = self._verified(kernel, case, findings, "interpreter")
+        built, note = self._try_build()
+        calls = 1 if built is not None and not built.cached else 0
+        status = outcome.status
+        if not findings and status == "ok":
+            status = "built"
+            note += "; there is no check clause to verify the interpreter against"
+        return replace(outcome, status=status, details=(*outcome.details, note), nvcc_calls=calls)
+
+    def _verified(
+        self, kernel: CompiledKernel, case: Case, findings: Sequence[Finding], device: str
+    ) -> Outcome:
+        wrong = failures(findings)
+        return Outcome(
+            file=self.file,
+            kernel=kernel.name,
+            sizes=str(case.sizes),
+            status="failed" if wrong else "ok",
+            device=device,
+            verified=summary(findings),
+            details=wrong,
+            seed=self.options.seed,
+            exit_code=4 if wrong else 0,
+            values=dict(case.sizes.environment),
+        )
+
+    def _user_reference(self) -> Reference | None:
+        if self.options.reference and self._reference is None:
+            self._reference = load_reference(self.options.reference)
+        return self._reference
+
+    def _save(self, kernel: CompiledKernel, case: Case, outputs: Mapping[str, Array]) -> None:
+        if not self.options.save:
+            return
+        before = {f"{n}_before" if n in outputs else n: a for n, a in case.arrays.items()}
+        save_arrays(str(Path(self.options.save) / kernel.name), {**before, **outputs})
+
+    # ---- building
+
+    def _tools(self) -> Toolchain:
+        if self._toolchain is None:
+            self._toolchain = find_toolchain(self.options.nvcc, cache=self.cache)
+        return self._toolchain
+
+    def _build(self) -> Built:
+        """The file's machine code; a second call is served from memory."""
+        if self._built is None:
+            (arch,) = self.compiled.archs
+            self._built = compile_cubin(
+                self.compiled.cu, arch, toolchain=self._tools(), cache=self.cache
+            )
+        return self._built
+
+    def _try_build(self) -> tuple[Built | None, str]:
+        """Build where there is an nvcc; what was done in words. Raises TileError where nvcc rejects the text (E7002)."""
+        try:
+            built = self._build()
+        except TileError as error:
+            if error.exit_code == 3:
+                return None, f"compiled, not built: {error.diagnostics[0].message}"
+            raise
+        version = self._tools().nvcc.version_text
+        return (
+            built,
+            f"compiled, built for {self.compiled.archs[0]} by nvcc {version}, not run on a GPU",
+        )
+
+    # ---- timing
+
+    def _time(
+        self, gpu: Gpu, kernel: CompiledKernel, case: Case, call: DeviceCall
+    ) -> tuple[Timing, ...]:
+        if not call.launches:
+            return ()
+        if self._flush is None:
+            self._flush = bench.prepare_flush(gpu, self._tools(), self.cache)
+        known = {**constants(self.files.main), **_numbers(kernel), **case.sizes.environment}
+        syntax = self._syntax(kernel)
+        moved = count(syntax, "bytes", known)
+        operations = count(syntax, "flops", known)
+        copy = bench.copy_bandwidth(gpu, self.cache)
+        size = float(moved_bytes(kernel.plan, case.sizes)) if moved is None else moved
+        read, write = (
+            bench.summarize(
+                how, bench.measure(gpu, self._flush, how, call.launch), size, operations, copy
+            )
+            for how in ("read", "write")
+        )
+        return bench.both_where_different(read, write)
+
+
+def _numbers(kernel: CompiledKernel) -> dict[str, int | float | bool]:
+    """The bracket parameters that are numbers."""
+    return {n: v for n, v in kernel.program.statics.items() if isinstance(v, int | float)}
