@@ -197,6 +197,16 @@ def test_blocks_bound_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.diagnostics[0].code == "E0906"
 
 
+def test_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.ones((30, 7))
+    monkeypatch.setattr(check_module, "WORK", 2 * 30 * 30 * 7 + 10_000)
+    assert evaluated("check y == (x @ x.T) @ x * 0.0 + x", x)[0].covered is None
+    monkeypatch.setattr(check_module, "WORK", 1000)
+    with pytest.raises(TileError) as caught:
+        evaluated("check y == (x @ x.T) @ x", x)
+    assert caught.value.diagnostics[0].code == "E0906"
+
+
 def test_inout_on_the_right_is_what_came_in() -> None:
     text = """
 kernel k(inout x: f32[N]) -> y: f32[N]:
