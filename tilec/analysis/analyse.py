@@ -45,6 +45,7 @@ def analyse(
     for clause in kernel.clauses:
         if isinstance(clause, ast.Require):
             contracts += require(cx, clause, facts)
+    contracts += _size_contracts(cx)
     contracts += _packed_contracts(cx)
     nests: list[Nest] = []
     try:
@@ -89,6 +90,19 @@ def analyse(
 
 def _sized(dims: tuple[Var, ...], cx: Context) -> tuple[Var, ...]:
     return (*dims, *(Var(name, "scalar") for name in cx.scalars))
+
+
+def _size_contracts(cx: Context) -> list[Contract]:
+    """Dimensions that are differences, such as `N - 1`, are not negative."""
+    contracts: dict[Sym, Contract] = {}
+    for tensor in cx.tensors.values():
+        for dim in tensor.dims:
+            if not cx.facts.prove_nonnegative(dim):
+                condition = HostOp(">=", (dim, Sym.of(0)))
+                contracts.setdefault(dim, Contract(condition, f"{dim} >= 0", tensor.span))
+    for dim in contracts:
+        cx.facts.learn(dim + 1)
+    return list(contracts.values())
 
 
 def _packed_contracts(cx: Context) -> list[Contract]:

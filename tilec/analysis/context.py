@@ -202,6 +202,8 @@ class Context:
         """A scalar constant."""
         if dtype.is_float:
             value = float(value)
+        elif dtype.is_integer:
+            value = int(value)
         return self.emit(Constant(value=value), TileType(dtype))
 
     def from_sym(self, sym: Sym, dtype: DType) -> Value:
