@@ -11,6 +11,8 @@ CASES: list[tuple[str, str, str]] = [
     ("E0201", body("o[i, j] = x[i, j] + vv"), "`vv`"),
     ("E0201", "import std.softmax\n" + body("s = softmax.begn(i, 4)"), "no `begn`"),
     ("E0201", body("o[i, j] = epx(x[i, j])"), "`epx`"),
+    ("E0201", body("if D == 3:\n    o[i, j] = qq\n    t = uu.start\nuu = i"), "`qq`"),
+    ("E0201", body("t = qq if D == 3 else 0.0\no[i, j] = t"), "`qq`"),
     ("E0202", "kernel k(a: f32[N], a: f32[N]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "`a`"),
     ("E0202", "kernel k(N: i32, a: f32[N]) -> N: f32[N]:\n    for i in parallel(N):\n        N[i] = a[i]\n", "`N`"),
     ("E0203", body("N = 3"), "dimension"),

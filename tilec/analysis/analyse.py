@@ -14,6 +14,7 @@ from tilec.analysis.loops import check_target, evaluate_range, poisoned_body
 from tilec.analysis.operators import truth
 from tilec.analysis.scopes import Scope
 from tilec.analysis.statements import bind_name, execute, inline
+from tilec.analysis.untaken import bound_names, check_names
 from tilec.ir.dtypes import I4, U4
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Block, Contract, GridAxis, HostExpr, HostOp, Nest, Program
@@ -34,7 +35,7 @@ def analyse(
         sink=own,
         candidate=candidate,
         facts=Facts(dict(known_mapping(candidate))),
-        scope=Scope(module),
+        scope=Scope(module, bound_somewhere=bound_names(kernel.body)),
         evaluate=evaluate,
         inline=inline,
         span=kernel.span,
@@ -45,7 +46,7 @@ def analyse(
     for clause in kernel.clauses:
         if isinstance(clause, ast.Require):
             contracts += require(cx, clause, facts)
-    contracts += _size_contracts(cx)
+    contracts += _size_contracts(cx, facts)
     contracts += _packed_contracts(cx)
     nests: list[Nest] = []
     try:
@@ -92,7 +93,7 @@ def _sized(dims: tuple[Var, ...], cx: Context) -> tuple[Var, ...]:
     return (*dims, *(Var(name, "scalar") for name in cx.scalars))
 
 
-def _size_contracts(cx: Context) -> list[Contract]:
+def _size_contracts(cx: Context, facts: list[HostExpr]) -> list[Contract]:
     """Dimensions that are differences, such as `N - 1`, are not negative."""
     contracts: dict[Sym, Contract] = {}
     for tensor in cx.tensors.values():
@@ -102,6 +103,7 @@ def _size_contracts(cx: Context) -> list[Contract]:
                 contracts.setdefault(dim, Contract(condition, f"{dim} >= 0", tensor.span))
     for dim in contracts:
         cx.facts.learn(dim + 1)
+        facts.append(dim + 1)
     return list(contracts.values())
 
 
@@ -138,6 +140,7 @@ def _top_level(cx: Context, statements: Iterable[ast.Stmt], nests: list[Nest]) -
                         entity = evaluate(cx, condition)
                     known = truth(cx, entity)
                     if known is not None:
+                        check_names(cx, otherwise if known else then)
                         _top_level(cx, then if known else otherwise, nests)
                     elif not isinstance(entity, Poison):
                         cx.error(

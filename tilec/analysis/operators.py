@@ -354,7 +354,6 @@ def product(
     if lead is None:
         return POISON
     axes = (*lead, a.type.axes[-2], b.type.axes[-1])
-    cx.products += 1
     if accumulate is not None and isinstance(accumulate, Tile):
         start = accumulate.value
         same = [x.extent for x in start.type.axes] == [x.extent for x in axes]
