@@ -187,14 +187,15 @@ def _nest(cx: Context, statement: ast.For, nests: list[Nest]) -> None:
     for target, range_node in zip(statement.targets, statement.ranges, strict=True):
         with cx.block() as outside:
             range_ = evaluate_range(cx, range_node)
-        if range_ is not None and (
-            outside or any(v.kind == "value" for v in range_.trips.variables)
-        ):
+        kinds = set() if range_ is None else {v.kind for v in (range_.trips + range_.lo).variables}
+        if outside or kinds & {"value", "trip"}:
             cx.error(
                 "E0214",
-                "the grid is computed from values of tensors",
+                "a range of the grid depends on another one"
+                if "trip" in kinds
+                else "the grid is computed from values of tensors",
                 range_node.span,
-                help="pass the number as a scalar parameter, as large as it can be, and end spans with `until=`",
+                help="give the largest number of instances and end spans with `until=`",
             )
             range_ = None
         if not check_target(cx, target) or range_ is None:
