@@ -289,6 +289,16 @@ class _Assignment:
                     words += max(1, -(-width * max(bits, 8) // 32))
         return words
 
+    def _passing_words(self, width: int) -> int:
+        """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
+        words = 0
+        for op in self.ops:
+            if not isinstance(op, t.Load) or op.out.id in self.placement.held or op.out.type.rank == 0:
+                continue
+            if any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out)):
+                words += max(1, -(-width * max(op.out.type.dtype.bits, 8) // 32))
+        return words
+
     def _level(
         self, width: int, threads: int, steps: int, others: Mapping[int, tuple[int, int]]
     ) -> Level | None:
@@ -418,7 +428,9 @@ class _Assignment:
 
     def _blocks(self, level: Level, batch: int) -> int:
         """Resident CTAs to ask of the compiler: as many threads as the held registers allow."""
-        registers = level.words + REGISTERS_BESIDES
+        width = max((a.layout.vector for a in level.axes.values()), default=1)
+        steps = max((a.layout.steps for a in level.axes.values() if not a.layout.streams), default=1)
+        registers = level.words + self._passing_words(width) * min(steps, 2) + REGISTERS_BESIDES
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(
