@@ -247,10 +247,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         }
         interpreted(case, outputs)
         self._save(kernel, case, outputs)
-        bounds = interpreter_bounds(case)
-        findings = verify(
-            case, outputs, bounds, self.tolerance, self._user_reference(), use_interpreter=False
-        )
+        bounds = interpreter_bounds(case, keep_values=False)
+        findings = verify(case, outputs, bounds, self.tolerance, self._user_reference())
         outcome = self._verified(kernel, case, findings, "interpreter")
         built, note = self._try_build()
         calls = 1 if built is not None and not built.cached else 0
