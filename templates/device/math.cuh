@@ -346,7 +346,8 @@ struct HalfPi {
   return reciprocal_approx(1.0f + e);
 }
 [[maybe_unused]] __device__ __forceinline__ double sigmoid_fast(double x) {
-  return 1.0 / (1.0 + ::exp(-x));
+  const double e = ::exp(-::fabs(x));
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 //@ end
 
@@ -356,7 +357,8 @@ struct HalfPi {
   return static_cast<float>(1.0 / (1.0 + ::exp(-static_cast<double>(x))));
 }
 [[maybe_unused]] __device__ __forceinline__ double sigmoid_strict(double x) {
-  return 1.0 / (1.0 + ::exp(-x));
+  const double e = ::exp(-::fabs(x));
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 //@ end
 

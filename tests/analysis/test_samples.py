@@ -88,7 +88,9 @@ def mask(axis: ir.Axis, extent: int, interpreter: Interpreter) -> np.ndarray:
     return present
 
 
-def run_and_compare(program: ir.Program, sizes: dict[str, int], given: dict[str, object]) -> tuple[int, dict[str, np.ndarray]]:
+def run_and_compare(
+    program: ir.Program, sizes: dict[str, int], given: dict[str, object]
+) -> tuple[int, dict[str, np.ndarray]]:
     """Runs the program; the number of axes whose presence was compared, and its arrays."""
     random = np.random.default_rng(1)
     value_of = {**sizes}
@@ -130,7 +132,11 @@ def run_and_compare(program: ir.Program, sizes: dict[str, int], given: dict[str,
     return compared, arrays
 
 
-@pytest.mark.parametrize(("file", "kernel", "options", "sizes", "given"), RUNS, ids=[f"{r[1]}-{n}" for n, r in enumerate(RUNS)])
+@pytest.mark.parametrize(
+    ("file", "kernel", "options", "sizes", "given"),
+    RUNS,
+    ids=[f"{r[1]}-{n}" for n, r in enumerate(RUNS)],
+)
 def test_presence_agrees_with_the_interpreter(
     file: str, kernel: str, options: dict[str, str], sizes: dict[str, int], given: dict[str, object]
 ) -> None:

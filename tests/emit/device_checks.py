@@ -74,10 +74,7 @@ def samples(name: str) -> Array:
         spread = bits >> random.integers(0, 64, 40000, dtype=np.uint64)
         powers = [(1 << k) + d for k in range(64) for d in (-1, 0, 1)]
         near = [
-            (m << k) + d
-            for m in range(2049, 4200, 37)
-            for k in range(0, 52, 3)
-            for d in (-1, 0, 1)
+            (m << k) + d for m in range(2049, 4200, 37) for k in range(0, 52, 3) for d in (-1, 0, 1)
         ]
         whole = np.array([p & ((1 << 64) - 1) for p in powers + near], np.uint64)
         both = np.concatenate([spread, whole, -spread.astype(np.int64).view(np.uint64)])
@@ -87,13 +84,32 @@ def samples(name: str) -> Array:
         31 if kind.itemsize == 4 else 0
     )
     parts = [bits.astype(unsigned).view(kind)]
-    parts.append((random.standard_normal(20000) * 10.0 ** random.integers(-8, 21, 20000)).astype(kind))
+    parts.append(
+        (random.standard_normal(20000) * 10.0 ** random.integers(-8, 21, 20000)).astype(kind)
+    )
     for narrow in NARROW:
         values = narrow_values(narrow).astype(kind)
         middle = (values[1:] / 2 + values[:-1] / 2).astype(kind)
         for base in (values, middle):
             parts += [base, np.nextafter(base, kind.type(np.inf)), np.nextafter(base, kind.type(0))]
-    special = [0, 0.5, 1, 7.5, 8, 15.5, 16, 127.5, 128, 255.5, 256, 464, 65519.9, 65520, 61440, 1e10]
+    special = [
+        0,
+        0.5,
+        1,
+        7.5,
+        8,
+        15.5,
+        16,
+        127.5,
+        128,
+        255.5,
+        256,
+        464,
+        65519.9,
+        65520,
+        61440,
+        1e10,
+    ]
     special += [2.0**k for k in (31, 32, 63, 64)] + [np.inf, np.nan, 1e-45, 2.0**-126]
     parts.append(np.array(special, kind))
     whole = np.concatenate(parts)
@@ -121,11 +137,15 @@ def expected_conversion(values: Array, source: str, target: str) -> Array:
     )
     kind = np.dtype(DTYPES[PACKED.get(target, target)])
     if source in NARROW or source in ("float", "double"):
-        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        least, most = (
+            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        )
         whole = np.trunc(np.where(np.isnan(number), 0, number))
-        return np.clip(whole, LONG(least), LONG(most)).astype(
-            np.int64 if signed else np.uint64
-        ).astype(kind)
+        return (
+            np.clip(whole, LONG(least), LONG(most))
+            .astype(np.int64 if signed else np.uint64)
+            .astype(kind)
+        )
     if target == "i4_t":
         return (((values.astype(np.int64) & 15) ^ 8) - 8).astype(kind)
     if target == "u4_t":
@@ -146,14 +166,14 @@ def same(got: Array, wanted: Array, name: str, nan: Array) -> Array:
 def check_conversions(library: Library, source: str) -> None:
     """`convert` from one type to all."""
     values = samples(source)
-    nan = np.isnan(exact(values, source))
+    with np.errstate(all="ignore"):
+        nan = np.isnan(exact(values, source))
     for target in (*VALUES, *PACKED):
         if target == source:
             continue
-        wanted = expected_conversion(values, source, target)
-        got = library.run(
-            f"convert_{source}_{target}", len(values), values, np.empty_like(wanted)
-        )
+        with np.errstate(all="ignore"):
+            wanted = expected_conversion(values, source, target)
+        got = library.run(f"convert_{source}_{target}", len(values), values, np.empty_like(wanted))
         wrong = np.flatnonzero(~same(got, wanted, target, nan))
         assert not len(wrong), (
             f"{source} -> {target}: {len(wrong)} wrong, {values[wrong[:5]]} gave {got[wrong[:5]]}, "
@@ -197,7 +217,9 @@ def check_partial_access(library: Library) -> None:
                 if align < size:
                     continue
                 units = max(align // size, 1)
-                plan = [(units * k % 24, count) for k in (0, 1, 3) for count in range(-2, length + 3)]
+                plan = [
+                    (units * k % 24, count) for k in (0, 1, 3) for count in range(-2, length + 3)
+                ]
                 xs = np.random.default_rng(length).integers(1, 255, (len(plan), 64)).astype(dtype)
                 out = np.full_like(xs, 165)
                 wanted = out.copy()
@@ -213,6 +235,23 @@ def check_partial_access(library: Library) -> None:
                 if kind == "u4_t" and length == 1:
                     out[:], wanted[:] = out & 15, wanted & 15  # one nibble fills its byte
                 assert np.array_equal(out, wanted), name
+
+
+def check_walks(library: Library) -> None:
+    """Whole and partial vectors, aligned and one element at a time; partial results combined in order."""
+    counts = np.array([-1, 0, 1, 3, 7, 8, 9], np.int32)
+    xs = np.random.default_rng(13).standard_normal((len(counts), 64)).astype(np.float32)
+    for access, start in (("aligned", 0), ("single", 1)):
+        wanted = np.full_like(xs, 165)
+        wanted[:, start : start + 8] = xs[:, start : start + 8]
+        for row, count in enumerate(counts):
+            part = slice(start + 16, start + 16 + min(max(int(count), 0), 8))
+            wanted[row, part] = xs[row, part]
+        got = library.run(f"walk_{access}", len(counts), xs, np.full_like(xs, 165), counts)
+        assert np.array_equal(got, wanted), access
+    row = xs.ravel()
+    got = library.run("partials", 50, row, np.empty(50, np.float32))
+    assert np.array_equal(got, ((row[:50] + row[2:52]) + row[4:54]) + row[6:56])
 
 
 def check_integers(library: Library) -> None:
@@ -370,7 +409,9 @@ def measure(library: Library, function: str, mode: str, kind: str) -> tuple[floa
 
 def _bound(function: str, mode: str, kind: str) -> float:
     if kind == "double":  # the CUDA library's double functions: its guide gives up to 2 ulp
-        return {"sqrt": 0.5001, "sin": 1.0, "cos": 1.0}.get(function, 3.0 if function == "sigmoid" else 2.0)
+        return {"sqrt": 0.5001, "sin": 1.0, "cos": 1.0}.get(
+            function, 3.0 if function == "sigmoid" else 2.0
+        )
     if mode == "strict":
         return 0.5001 if function in ("sqrt", "rsqrt") else 1.0
     return 4.0 if function in ("exp2", "log", "log2", "sqrt", "rsqrt", "exp") else 8.0
@@ -379,7 +420,9 @@ def _bound(function: str, mode: str, kind: str) -> float:
 def check_math(library: Library, function: str, mode: str, kind: str) -> None:
     """One function within its bound."""
     share, where = measure(library, function, mode, kind)
-    assert share <= 1, f"{function}_{mode}_{kind}: {share:.2f} times the bound at x, got, exact = {where}"
+    assert share <= 1, (
+        f"{function}_{mode}_{kind}: {share:.2f} times the bound at x, got, exact = {where}"
+    )
 
 
 def check_two_argument_math(library: Library) -> None:
@@ -387,7 +430,9 @@ def check_two_argument_math(library: Library) -> None:
     random = np.random.default_rng(11)
     for kind in ("float", "double"):
         dtype = np.dtype(DTYPES[kind])
-        special = np.array([0, -0.0, 1, -1, 2, -2, 3, 0.5, np.inf, -np.inf, np.nan, 1e30, 1e-30], dtype)
+        special = np.array(
+            [0, -0.0, 1, -1, 2, -2, 3, 0.5, np.inf, -np.inf, np.nan, 1e30, 1e-30], dtype
+        )
         a, b = (m.ravel() for m in np.meshgrid(special, special))
         sign = np.where(random.random(60000) < 0.5, -1, 1)
         for function in ("div", "pow"):

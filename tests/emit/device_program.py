@@ -19,11 +19,19 @@ NARROW = ("f8e4m3_t", "f8e5m2_t", "f16_t", "bf16_t")
 FLOATS = ("float", "double")
 VALUES = ("bool", *INTEGERS, *NARROW, *FLOATS)
 PACKED = {"i4_t": "int8_t", "u4_t": "uint8_t"}
-UNARY = tuple("exp exp2 log log2 sqrt rsqrt sin cos tanh erf sigmoid".split())
+UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid")
 BINARY = ("div", "pow")
 ROUNDINGS = ("abs_of", "floor_of", "ceil_of", "round_of")
-INTEGER_BINARY = tuple(
-    "add_wrap sub_wrap mul_wrap floor_div floor_mod shift_left shift_right max_of min_of".split()
+INTEGER_BINARY = (
+    "add_wrap",
+    "sub_wrap",
+    "mul_wrap",
+    "floor_div",
+    "floor_mod",
+    "shift_left",
+    "shift_right",
+    "max_of",
+    "min_of",
 )
 ALIGNMENTS = (1, 2, 4, 8, 16)
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -56,18 +64,14 @@ def drivers() -> list[Driver]:
             out = PACKED.get(target, target)
             made.append(_elementwise(name, source, out, f"convert<{target}>(x)"))
     for target in NARROW:
-        body = (
-            f"store_vector<4>(out + 8 * i, convert_vector<{target}>(load_vector<4, 8>(xs + 8 * i)));"
-        )
+        body = f"store_vector<4>(out + 8 * i, convert_vector<{target}>(load_vector<4, 8>(xs + 8 * i)));"
         made.append(Driver(f"pairs_{target}", "float", "int8_t", target, body))
     for packed in PACKED:
         body = (
             "store_vector<4>(out + 8 * i, convert_vector<float>(load_vector<4, 8>(xs + 4 * i)));\n"
         )
         made.append(Driver(f"unpack_{packed}", packed, "int8_t", "float", body))
-        body = (
-            f"store_vector<4>(out + 4 * i, convert_vector<{packed}>(load_vector<4, 8>(xs + 8 * i)));"
-        )
+        body = f"store_vector<4>(out + 4 * i, convert_vector<{packed}>(load_vector<4, 8>(xs + 8 * i)));"
         made.append(Driver(f"pack_{packed}", "float", "int8_t", packed, body))
     for mode in ("fast", "strict"):
         for kind in FLOATS:
@@ -104,6 +108,18 @@ def drivers() -> list[Driver]:
                     f"  store_vector_partial<{align}>(out + 64 * i + start, v, count);"
                 )
                 made.append(Driver(f"partial_{kind}_{align}_{length}", kind, "int32_t", kind, body))
+    for access, start in (("aligned", 0), ("single", 1)):
+        # Row i of 64 elements: eight from `start` whole, then, from 16 on, ys[i] of eight.
+        body = (
+            f"const float* from = xs + 64 * i + {start};\n  float* to = out + 64 * i + {start};\n"
+            f"  store_{access}(to, load_{access}<8>(from));\n"
+            f"  const int count = ys[i];\n"
+            f"  const auto part = load_{access}_partial<8>(from + 16, count);\n"
+            f"  store_{access}_partial(to + 16, part, count);"
+        )
+        made.append(Driver(f"walk_{access}", "float", "int32_t", "float", body))
+    body = "out[i] = combine_partials<OpSum<float>, 4, 2>(xs + i);"
+    made.append(Driver("partials", "float", "int8_t", "float", body))
     return made + _collective()
 
 
@@ -169,6 +185,9 @@ def _collective() -> list[Driver]:
             True,
         )
     )
+    for op in ("OpAnd", "OpOr", "OpXor"):
+        body = f"out[i] = lane_reduce<{op}<uint32_t>, 32>(uniform_int(xs[0]) ^ xs[i]);"
+        made.append(Driver(f"bits_{op}", "uint32_t", "int8_t", "uint32_t", body, True))
     for kind in (*INTEGERS, *FLOATS, "f16_t", "bf16_t"):
         for op in ("add", "max", "min"):
             body = f"atomic_{op}(out + i % 7, xs[i]);"
@@ -180,7 +199,9 @@ def _function(driver: Driver) -> str:
     return (
         f"__device__ void {driver.name}_at(const {driver.x}* xs, const {driver.y}* ys, "
         f"{driver.out}* out, int64_t i) {{\n  {driver.body}\n}}\n"
-    ).replace("const int8_t* ys", "const int8_t*" if "ys[" not in driver.body else "const int8_t* ys")
+    ).replace(
+        "const int8_t* ys", "const int8_t*" if "ys[" not in driver.body else "const int8_t* ys"
+    )
 
 
 _RUN_GPU = """

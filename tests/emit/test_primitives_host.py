@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.emit import device_checks as checks
-from tests.emit.device_program import FLOATS, UNARY, VALUES, Library, compile_library, host_source
+from tests.emit.device_program import UNARY, VALUES, Library, compile_library, host_source
 
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing")
 
@@ -36,6 +36,10 @@ def test_partial_access(library: Library) -> None:
     checks.check_partial_access(library)
 
 
+def test_walks(library: Library) -> None:
+    checks.check_walks(library)
+
+
 def test_integers(library: Library) -> None:
     checks.check_integers(library)
 
@@ -44,11 +48,15 @@ def test_float_arithmetic(library: Library) -> None:
     checks.check_float_arithmetic(library)
 
 
-@pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("mode", ["fast", "strict"])
 @pytest.mark.parametrize("function", UNARY)
-def test_math(library: Library, function: str, mode: str, kind: str) -> None:
-    checks.check_math(library, function, mode, kind)
+def test_float_math(library: Library, function: str, mode: str) -> None:
+    checks.check_math(library, function, mode, "float")
+
+
+@pytest.mark.parametrize("function", ["sin", "cos", "sigmoid"])
+def test_own_double_math(library: Library, function: str) -> None:
+    checks.check_math(library, function, "strict", "double")
 
 
 def test_two_argument_math(library: Library) -> None:

@@ -47,7 +47,15 @@ def analyse(
             contracts += require(cx, clause, facts)
     contracts += _packed_contracts(cx)
     nests: list[Nest] = []
-    _top_level(cx, kernel.body, nests)
+    try:
+        _top_level(cx, kernel.body, nests)
+    except RecursionError:
+        cx.calls.clear()
+        cx.call_spans.clear()
+        cx.sink = own
+        cx.error(
+            "E0502", "calls and expressions are nested too deeply in this kernel", kernel.name_span
+        )
     for output in kernel.outputs:
         if output.name not in cx.stored and not own.errors:
             own.warning(
@@ -160,7 +168,18 @@ def _nest(cx: Context, statement: ast.For, nests: list[Nest]) -> None:
     grid: list[GridAxis] = []
     ok = True
     for target, range_node in zip(statement.targets, statement.ranges, strict=True):
-        range_ = evaluate_range(cx, range_node)
+        with cx.block() as outside:
+            range_ = evaluate_range(cx, range_node)
+        if range_ is not None and (
+            outside or any(v.kind == "value" for v in range_.trips.variables)
+        ):
+            cx.error(
+                "E0214",
+                "the grid is computed from values of tensors",
+                range_node.span,
+                help="pass the number as a scalar parameter, as large as it can be, and end spans with `until=`",
+            )
+            range_ = None
         if not check_target(cx, target) or range_ is None:
             cx.scope.declare(target.id, POISON, "span", target.span)
             ok = False

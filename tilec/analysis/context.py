@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -78,11 +78,12 @@ class Context:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scalars: dict[str, ScalarInput] = field(default_factory=dict)
     views: list[View] = field(default_factory=list)
-    blocks: list[list[Op]] = field(default_factory=list)
+    blocks: list[list[Op]] = field(default_factory=lambda: [[]])
     next_value: int = 1
     next_trip: int = 1
     span: Span = NOWHERE
     calls: list[ast.Fn | ast.Const] = field(default_factory=list)
+    call_spans: list[Span] = field(default_factory=list)
     consts: dict[int, Entity] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
@@ -103,19 +104,23 @@ class Context:
         note: str = "",
         help: str = "",
     ) -> Poison:
-        """Report and give the value that silences everything that depends on it."""
-        self.sink.add(
-            Diagnostic(
-                code,
-                message,
-                self.span if span is None else span,
-                label,
-                secondary,
-                (note,) if note else (),
-                (help,) if help else (),
-            )
-        )
+        """Report and give the value that silences everything that depends on it. A mistake in a `fn` is reported once,
+        with the first call that shows it."""
+        place = self.span if span is None else span
+        if self.call_spans and not secondary:
+            secondary = (Label(self.call_spans[0], "expanded here"),)
+        notes, helps = (note,) if note else (), (help,) if help else ()
+        self.report([Diagnostic(code, message, place, label, secondary, notes, helps)])
         return POISON
+
+    def report(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Add messages, each mistake at a place once."""
+        for new in diagnostics:
+            if not any(
+                old.code == new.code and old.span == new.span and old.message == new.message
+                for old in self.sink.diagnostics
+            ):
+                self.sink.add(new)
 
     # ---- ops
 
@@ -300,13 +305,17 @@ class Context:
                 hint = "write a tile or a scalar here"
         return self.error("E0222", f"{describe(entity)} is not a {what}", help=hint)
 
-    def sym_of(self, entity: Entity, what: str, code: str = "E0315") -> Sym | None:
+    def sym_of(self, entity: Entity, what: str, code: str = "E0321") -> Sym | None:
         """An integer scalar as a polynomial; None after a message."""
         if isinstance(entity, Poison):
             return None
         sym = as_sym(entity)
         if sym is None:
-            self.error(code, f"{what} must be an integer scalar, not {describe(entity)}")
+            self.error(
+                code,
+                f"{what} must be an integer scalar, not {describe(entity)}",
+                help=_scalar_hint(entity),
+            )
         return sym
 
     def static_number(self, entity: Entity, what: str) -> int | None:
@@ -333,6 +342,18 @@ class Context:
     def finish(self, ops: list[Op]) -> Block:
         """A block of the collected ops."""
         return Block(tuple(ops))
+
+
+def _scalar_hint(entity: Entity) -> str:
+    match entity:
+        case SpanTile():
+            return "its ends are `s.start` and `s.stop`"
+        case TensorRef(name, _, dims):
+            return f"read one element: `{name}[{', '.join('0' for _ in dims)}]`"
+        case Tile(value, _) if value.type.axes:
+            return "reduce it to a scalar, for example with `max(x)`"
+        case _:
+            return "convert with `.to(i32)`, or use a size or an integer"
 
 
 def known_mapping(candidate: Candidate) -> Mapping[str, int]:

@@ -202,7 +202,13 @@ def _dim(cx: Context, expr: ast.Expr) -> Sym | None:
                     else f"add `{name.id}` to the bracket parameters or use it alone in a tensor",
                 )
                 return None
-        sym = cx.sym_of(cx.evaluate(cx, expr), "a dimension")
+        with cx.block() as ops:
+            sym = cx.sym_of(cx.evaluate(cx, expr), "a dimension")
+        if sym is not None and (ops or any(v.kind == "value" for v in sym.variables)):
+            cx.error(
+                "E0321", "a dimension is made of sizes, integer scalars and bracket parameters"
+            )
+            return None
         if sym is not None and sym.constant is not None and sym.constant < 0:
             cx.error("E0322", f"the dimension {sym.constant} is negative")
             return None

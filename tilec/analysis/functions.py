@@ -295,7 +295,7 @@ def _dot(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
 def _span(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
     """`span(start, extent, until=e)`: bound [start, min(start+extent, e))."""
     start = cx.sym_of(arguments[0], "the start of a span")
-    extent = cx.sym_of(arguments[1], "the extent of a span")
+    extent = cx.sym_of(arguments[1], "the extent of a span", "E0315")
     if start is None or extent is None:
         return POISON
     if any(v.kind != "tile" for v in extent.variables):

@@ -24,7 +24,7 @@ from tilec.analysis.typing_rules import show_extent, strong_dtype, weak_kind
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.ir.tile_ir import Axis, Block, Carried, Constraint, For, Op, TileType, Value
-from tilec.source.diagnostics import Diagnostic, Sink
+from tilec.source.diagnostics import Sink
 from tilec.source.text import Span
 from tilec.syntax import ast
 
@@ -66,7 +66,7 @@ def evaluate_range(cx: Context, range_: ast.Range) -> RangeOf | None:
         step = None
         if range_.step is not None:
             with cx.at(range_.step.span):
-                step = cx.sym_of(cx.evaluate(cx, range_.step), "the extent after `by`")
+                step = cx.sym_of(cx.evaluate(cx, range_.step), "the extent after `by`", "E0315")
                 if step is None:
                     return None
                 if any(v.kind != "tile" for v in step.variables):
@@ -209,7 +209,7 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
         trial = cx.sink.diagnostics
         cx.sink = sink
         if any(d.level == "error" for d in trial):
-            _report(cx, trial)
+            cx.report(trial)
             _finish(cx, statement, range_, attempt, carried, leaves, ok=False)
             return
         unchanged = [n for n in carried if _same(attempt.entries[n], attempt.nexts[n])]
@@ -218,16 +218,17 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
             del carried[name], leaves[name]
             changed = True
         for name in carried:
-            adapted = _adapt(
-                cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index
-            )
+            with cx.at(_span_of(cx, name) or cx.span):
+                adapted = _adapt(
+                    cx, name, leaves[name], attempt.nexts[name], state.next_value, attempt.index
+                )
             if adapted is None:
                 _finish(cx, statement, range_, attempt, carried, leaves, ok=False)
                 return
             changed |= adapted != leaves[name]
             leaves[name] = adapted
         if not changed:
-            _report(cx, trial)
+            cx.report(trial)
             _finish(cx, statement, range_, attempt, carried, leaves, ok=True)
             return
     cx.error(
@@ -251,11 +252,6 @@ def poisoned_body(cx: Context, statement: ast.For, execute: Execute) -> None:
         binding = cx.scope.find(name)
         if binding is not None and binding.kind == "local":
             cx.scope.bind(name, POISON, span=binding.span)
-
-
-def _report(cx: Context, diagnostics: list[Diagnostic]) -> None:
-    for diagnostic in diagnostics:
-        cx.sink.add(diagnostic)
 
 
 def _leaves(entity: Entity) -> list[_Leaf | None]:

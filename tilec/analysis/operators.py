@@ -26,7 +26,7 @@ from tilec.analysis.typing_rules import (
     values_of,
 )
 from tilec.ir.dtypes import BOOL, F32, F64, I32, DType, promote
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Dot, ElementwiseName, TileType, Value
 from tilec.plan.constants import ConstantFault, fold_binary, is_comparison
 
@@ -118,6 +118,8 @@ def _symbolic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | Non
     a, b = as_sym(left), as_sym(right)
     assert a is not None and b is not None
     first, second = integer_dtype(left), integer_dtype(right)
+    if max(_weight(a), _weight(b)) > WEIGHT_LIMIT:
+        return None
     dtype = first or second if first is None or second is None else promote(first, second)
     if op in ("//", "%") and not b.terms:
         return cx.error("E0321", f"`{op}` by zero")
@@ -136,6 +138,20 @@ def _symbolic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | Non
             return Known(fold_binary(op, (a - b).constant or 0, 0))
         case _:
             return None
+
+
+WEIGHT_LIMIT = 64
+"""Factors in a polynomial beyond which integer scalars are computed by the kernel and no longer known as polynomials."""
+
+
+def _weight(sym: Sym) -> int:
+    """Number of factors of all terms, the same inside applications."""
+    total = 0
+    for monomial, _ in sym.terms:
+        total += 1
+        for atom in monomial:
+            total += 1 if isinstance(atom, Var) else 1 + sum(map(_weight, atom.args))
+    return total
 
 
 def _span_arithmetic(cx: Context, op: str, left: Entity, right: Entity) -> Entity | None:

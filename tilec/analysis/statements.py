@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal
 
 from tilec.analysis.access import Resolved, index_tensor
 from tilec.analysis.context import Context
@@ -362,17 +361,24 @@ def inline(
         )
     caller = cx.scope
     cx.scope = Scope(home)
+    for number, parameter in enumerate(fn.params):
+        if parameter.id in [p.id for p in fn.params[:number]]:
+            cx.error(
+                "E0202",
+                f"`{parameter.id}` is declared twice",
+                parameter.span,
+                help="rename one of them",
+            )
     for parameter, argument in zip(fn.params, arguments, strict=True):
         cx.scope.declare(parameter.id, argument, "parameter", parameter.span)
     cx.calls.append(fn)
+    cx.call_spans.append(span)
     try:
-        last = fn.body[-1]
-        execute(cx, fn.body[:-1])
-        if not isinstance(last, ast.Return):
-            execute(cx, (last,))
-            return cx.error("E0225", f"the fn `{fn.name}` does not end with `return`", fn.span)
-        result = evaluate(cx, last.value)
+        *statements, last = fn.body
+        execute(cx, statements)
+        assert isinstance(last, ast.Return), "the grammar ends a fn with `return`"
+        return evaluate(cx, last.value)
     finally:
         cx.calls.pop()
+        cx.call_spans.pop()
         cx.scope = caller
-    return cast(Entity, replace(result)) if isinstance(result, TupleOf) else result

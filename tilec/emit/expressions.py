@@ -55,7 +55,9 @@ class Renderer:
     names: Mapping[Var, str]
     nonnegative: Callable[[Sym], bool]
     constants: Mapping[tuple[str, str], str]
-    """name of a configuration constant by (axis name, "threads" | "lanes" | …)"""
+    """name of a configuration constant by (axis name, "lanes")"""
+    prefix: str = ""
+    """of the integer functions: those of the host have their own"""
 
     # ---- symbolic integers
 
@@ -100,14 +102,17 @@ class Renderer:
         if atom.op in ("min", "max"):
             total = args[0].text
             for other in args[1:]:
-                total = f"{atom.op}_of({total}, {other.text})"
+                total = f"{self.prefix}{atom.op}_of({total}, {other.text})"
             return Text(total)
-        exact = self.nonnegative(atom.args[0]) and (atom.args[1].constant or 0) > 0
+        divisor = atom.args[1]
+        exact = self.nonnegative(atom.args[0]) and (
+            divisor.constant > 0 if divisor.constant is not None else self.nonnegative(divisor - 1)
+        )
         if exact:
             sign = "/" if atom.op == "//" else "%"
             return Text(f"{args[0].at(PRODUCT)} {sign} {args[1].at(UNARY)}", PRODUCT)
         name = "floor_div" if atom.op == "//" else "floor_mod"
-        return Text(f"{name}({args[0].text}, {args[1].text})")
+        return Text(f"{self.prefix}{name}({args[0].text}, {args[1].text})")
 
     # ---- expressions
 

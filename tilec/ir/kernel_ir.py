@@ -178,6 +178,8 @@ class Fragment:
     rep: DType
     axes: tuple[LoopAxis, ...] = ()
     local: bool = False
+    indexed: bool = False
+    """elements are pairs of a value and a coordinate"""
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """Alternatives for one nest, the general one last."""
+    """Alternatives for one nest of `instances` instances (fewer than 2^31), the general one last."""
 
     launches: tuple[Launch, ...]
+    instances: Sym = field(default_factory=lambda: Sym.of(1))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
-from tilec.source.exhaustive import assert_never
 from tilec.ir.symbolic import Sym
+from tilec.source.exhaustive import assert_never
 
 _COLUMN = 58
 """Where types begin, if the op leaves room."""

@@ -38,12 +38,20 @@ _COMPARE: dict[str, Callable[[Constant, Constant], bool]] = {
     ">=": operator.ge,
 }
 
-_LARGEST_EXPONENT = 4096
+_BITS = 64
+"""Bits of the largest compile-time integer."""
 
 
 def fold_binary(op: str, left: Constant, right: Constant) -> Constant:
-    """`left op right` for numbers; ConstantFault where it has no value (division by zero, `&` of floats, a shift or
-    power beyond reason)."""
+    """`left op right` for numbers; ConstantFault where it has no value (division by zero, `&` of floats) or an integer
+    of more than 64 bits."""
+    result = _fold(op, left, right)
+    if isinstance(result, int) and result.bit_length() > _BITS:
+        raise ConstantFault("the result is too large")
+    return result
+
+
+def _fold(op: str, left: Constant, right: Constant) -> Constant:
     try:
         if op in _ARITHMETIC:
             return _ARITHMETIC[op](left, right)
@@ -56,8 +64,13 @@ def fold_binary(op: str, left: Constant, right: Constant) -> Constant:
             both = isinstance(left, bool) and isinstance(right, bool)
             return bool(result) if both and op in ("&", "|", "^") else int(result)
         if op == "**":
-            if abs(right) > _LARGEST_EXPONENT:
-                raise ConstantFault(f"the exponent {right} is out of range")
+            if (
+                isinstance(left, int)
+                and isinstance(right, int)
+                and abs(right) > _BITS
+                and abs(left) > 1
+            ):
+                raise ConstantFault("the result is too large")
             power = left**right
             if isinstance(power, complex):
                 raise ConstantFault("a negative number has no real power of this exponent")

@@ -62,7 +62,7 @@ def compare(
     shape = np.shape(expected)
     flat_actual = np.broadcast_to(actual, shape).reshape(-1)
     flat_expected = np.asarray(expected).reshape(-1)
-    flat_bound = np.broadcast_to(np.asarray(bound, np.float64), shape).reshape(-1)
+    flat_bound = np.broadcast_to(np.asarray(bound), shape).reshape(-1)
     tally = _Tally()
     for first in range(0, flat_expected.size, _BLOCK):
         part = slice(first, first + _BLOCK)
@@ -92,6 +92,7 @@ class _Tally:
         """Count one block that begins at element `first`."""
         with np.errstate(all="ignore"):
             want = expected.astype(np.float64)
+            bound = bound.astype(np.float64)
             have = actual.astype(np.float64)
             unknown = np.isinf(bound) | np.isnan(bound)
             if rtol is not None or atol is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ AT_ONCE = 1 << 24
 """Elements of the largest array of a check that is evaluated without blocks."""
 IN_A_BLOCK = 1 << 22
 """Elements aimed at for the largest array of a block."""
+WORK = 5 * 10**11
+"""Operations of the largest check that is evaluated: less than a minute of NumPy's products on two cores."""
 AT_MOST = 1 << 27
 """Elements of the largest array where blocks are impossible: 1 GB, a few of which fit into the reference's 4 GB."""
 
@@ -118,7 +121,7 @@ class _Clause:
     def results(self) -> list[Checked]:
         """At once if everything is small, else in blocks, else at once with more memory."""
         try:
-            self.run(Wholes(AT_ONCE), None)
+            self.run(Wholes(AT_ONCE, WORK), None)
         except TooLarge:
             try:
                 self.blocks()
@@ -139,11 +142,11 @@ class _Clause:
     def at_most(self) -> None:
         """Without blocks, up to AT_MOST."""
         try:
-            self.run(Wholes(AT_MOST), None)
+            self.run(Wholes(AT_MOST, WORK), None)
         except (TooLarge, MemoryError):
             raise fail(
                 "E0906",
-                "the arrays of this check are too large to be evaluated",
+                "this check takes too much memory or time to be evaluated",
                 self.check.span,
                 help="run with smaller sizes, `-s M=…`",
             ) from None
@@ -157,17 +160,19 @@ class _Clause:
             raise CannotBlock
         (name,) = names
         extent = self.sizes[name]
-        trial = Wholes(AT_MOST)
+        trial = Wholes(AT_MOST, WORK)
         self.run(trial, Block(name, 0, min(1, extent)))
+        if trial.work * extent > WORK:
+            raise TooLarge
         step = max(1, IN_A_BLOCK // trial.largest)
         for start in range(0, extent, step):
-            self.run(Wholes(AT_MOST), Block(name, start, min(extent, start + step)))
+            self.run(Wholes(AT_MOST, inf), Block(name, start, min(extent, start + step)))
 
     def tolerance(self, expression: ast.Expr | None) -> float | None:
         """The number after `rtol` or `atol`."""
         if expression is None:
             return None
-        value = Evaluation(self, Wholes(AT_ONCE), None).whole(expression)
+        value = Evaluation(self, Wholes(AT_ONCE, WORK), None).whole(expression)
         return float(value.data)
 
     def run(self, wholes: Wholes, block: Block | None) -> None:

@@ -233,6 +233,11 @@ class Evaluation:
                 return tuple(self.entity(e) for e in elements)
             case ast.Attribute():
                 return self.attribute(expression)
+            case ast.Index(ast.Name(name), indices) if self.is_input(name):
+                # what is selected of a large tensor is widened, not all of it
+                part = self.index(expression, self.tensor(name), indices)
+                assert isinstance(part, Whole)
+                return self.widened(part, self.clause.inputs[name][0].dtype)
             case ast.Index(value, indices):
                 return self.index(expression, self.entity(value), indices)
             case ast.Call():
@@ -245,8 +250,8 @@ class Evaluation:
         if name in self.locals:
             return self.locals[name]
         if self.in_kernel:
-            if name in self.clause.inputs:
-                return self.tensor(name)
+            if self.is_input(name):
+                return self.widened(self.tensor(name), self.clause.inputs[name][0].dtype)
             if name in self.clause.numbers:
                 if self.block is not None and name == self.block.name:
                     raise CannotBlock
@@ -264,6 +269,10 @@ class Evaluation:
             return name
         raise self.no(f"`{name}` is not known in a check", span)
 
+    def is_input(self, name: str) -> bool:
+        """The name stands for a tensor here."""
+        return self.in_kernel and name not in self.locals and name in self.clause.inputs
+
     def elsewhere(self, binding: Binding, names: Mapping[str, Entity]) -> Evaluation:
         """An evaluation in the scope of a declaration, with its parameters bound."""
         inner = Evaluation(self.clause, self.wholes, self.block)
@@ -273,7 +282,7 @@ class Evaluation:
         return inner
 
     def tensor(self, name: str) -> Whole:
-        """An input, widened exactly; its rows of the block."""
+        """An input, its rows of the block, as it is stored."""
         tensor, data = self.clause.inputs[name]
         axis = None
         if self.block is not None:
@@ -291,10 +300,15 @@ class Evaluation:
             if mentions:
                 data = data[self.block.start : self.block.stop]
                 axis = -len(tensor.dims)
-        self.wholes.room(data.shape)
-        if tensor.dtype.is_float:
-            return Whole(data.astype(np.float64), axis)
-        return Whole(data if tensor.dtype.kind == "bool" else data.astype(np.int64), axis)
+        return Whole(data, axis)
+
+    def widened(self, stored: Whole, dtype: DType) -> Whole:
+        """The same numbers in float64, int64 or bool."""
+        self.wholes.room(stored.data.shape, stored.axis is not None)
+        if dtype.is_float:
+            return Whole(stored.data.astype(np.float64), stored.axis)
+        kind = np.bool_ if dtype.kind == "bool" else np.int64
+        return Whole(stored.data.astype(kind), stored.axis)
 
     def apply(self, function: Callable[..., Any], span: Span, *args: Whole) -> Whole:
         """An element-wise function; a message where shapes or types do not fit."""
@@ -481,7 +495,7 @@ class Evaluation:
             case "arange":
                 extent, blocked = self.extent(arguments[0])
                 start = self.block.start if self.block is not None and blocked else 0
-                self.wholes.room((extent,))
+                self.wholes.room((extent,), blocked)
                 return Whole(np.arange(start, start + extent), -1 if blocked else None)
             case "repeat":
                 count, axis = self.keyword(call, "n", 1), self.keyword(call, "axis", 2)
@@ -518,7 +532,7 @@ class Evaluation:
         extents = [self.extent(a) for a in call.arguments[skip:]]
         value = 0.0 if name == "zeros" else float(self.whole(call.arguments[1]).data)
         shape = tuple(e for e, _ in extents)
-        self.wholes.room(shape)
+        self.wholes.room(shape, any(blocked for _, blocked in extents))
         places = [n - len(shape) for n, (_, blocked) in enumerate(extents) if blocked]
         if len(places) > 1:
             raise CannotBlock

@@ -147,10 +147,10 @@ class Interpreter:
         """What tensor `name` must hold after the runs so far (with `bounds`)."""
         memory = self.memories[name]
         assert memory.error is not None
-        bound = memory.error.astype(np.float64)
+        bound: Array = memory.error
         if memory.mass is not None and memory.added is not None:
             # n additions in any order: n * u * sum of magnitudes
-            bound += 2.0**-memory.dtype.mantissa * memory.added * memory.mass
+            bound = bound + 2.0**-memory.dtype.mantissa * memory.added * memory.mass
         return Expected(memory.data, bound)
 
     # ---- instances

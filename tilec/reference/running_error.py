@@ -51,7 +51,7 @@ class BoundedArithmetic(Arithmetic):
             if not error.any():
                 error = None
         if dtype.bits == 64:
-            total = np.abs(value) * 2.0**-52 + (0.0 if error is None else error * (1 + 2.0**-50))
+            total = np.abs(value) * 2.0**-51 + (0.0 if error is None else error * (1 + 2.0**-50))
             return Tile(value, (), _clean(value, total, error))
         if dtype.bits == 8 and not np.isnan(value).all():
             value = np.clip(value, -greatest(dtype), greatest(dtype))
@@ -150,8 +150,9 @@ class BoundedArithmetic(Arithmetic):
         return Tile(value, (), _clean(value, total, error))
 
     def ulp(self, dtype: DType) -> float:
-        """Greatest ulp of a result of magnitude 1 in the type that functions are evaluated in."""
-        return 2.0**-52 if dtype.bits == 64 else 2.0**-23
+        """Greatest ulp of a result of magnitude 1 in the type that functions are evaluated in; twice that of f64, because the value
+        beside the bound is no better than f64 itself."""
+        return 2.0**-51 if dtype.bits == 64 else 2.0**-23
 
     def quotient_error(self, args: Sequence[Tile], quotient: Array, dtype: DType) -> Array | None:
         """(ea + |q| eb) / (|b| - eb) and 4 ulp under `fast`."""

@@ -23,7 +23,7 @@ class CannotBlock(Exception):
 
 
 class TooLarge(Exception):
-    """An intermediate array exceeds the limit in force."""
+    """An intermediate array, or the work, exceeds the limit in force."""
 
 
 @dataclass(frozen=True)
@@ -38,26 +38,39 @@ Term: TypeAlias = "Whole | slice | int | None"
 """An index: a one-axis integer array, a slice, a number, None for a new axis."""
 
 
+PER_ELEMENT = 40
+"""Operations of a product that NumPy does in the time of one element of another function."""
+
+
 class Wholes:
-    """Operations on whole arrays; `limit` is the greatest number of elements of a result, `largest` the greatest so far."""
+    """Operations on whole arrays. `limit` is the greatest number of elements of a result, `budget` of operations (of products;
+    an element of anything else counts PER_ELEMENT). `largest` and `work` are those so far that grow with a block."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, budget: float) -> None:
         self.limit = limit
+        self.budget = budget
+        self.spent = 0
         self.largest = 1
+        self.work = 0
 
-    def room(self, shape: Sequence[int]) -> None:
-        """Raise TooLarge where a result of this shape exceeds the limit."""
+    def room(self, shape: Sequence[int], blocked: bool, depth: int = 0) -> None:
+        """Raise TooLarge where a result of this shape exceeds a limit; `depth` of a product."""
         size = 1
         for extent in shape:
             size *= extent
-        self.largest = max(self.largest, size)
-        if size > self.limit:
+        work = size * (2 * depth or PER_ELEMENT)
+        self.spent += work
+        if blocked:
+            self.largest = max(self.largest, size)
+            self.work += work
+        if size > self.limit or self.spent > self.budget:
             raise TooLarge
 
     def together(self, args: Sequence[Whole]) -> int | None:
         """The blocked axis of arguments that broadcast. ValueError where they do not."""
-        self.room(np.broadcast_shapes(*(a.data.shape for a in args)))
+        shape = np.broadcast_shapes(*(a.data.shape for a in args))
         axes = {a.axis for a in args if a.axis is not None}
+        self.room(shape, bool(axes))
         if len(axes) > 1:
             raise CannotBlock
         axis = next(iter(axes), None)
@@ -78,7 +91,8 @@ class Wholes:
         if a.data.ndim < 2 or b.data.ndim < 2:
             raise ValueError("operands of `@` need two axes or more")
         lead = np.broadcast_shapes(a.data.shape[:-2], b.data.shape[:-2])
-        self.room((*lead, a.data.shape[-2], b.data.shape[-1]))
+        shape = (*lead, a.data.shape[-2], b.data.shape[-1])
+        self.room(shape, a.axis is not None or b.axis is not None, a.data.shape[-1])
         if a.axis == -1 or b.axis == -2:
             raise CannotBlock
         axes = {w.axis for w in (a, b) if w.axis is not None}
@@ -131,7 +145,7 @@ class Wholes:
         rank = x.data.ndim
         if x.axis is not None and axis % rank - rank == x.axis:
             raise CannotBlock
-        self.room((x.data.size, count))
+        self.room((x.data.size, count), x.axis is not None)
         return Whole(np.repeat(x.data, count, axis), x.axis)
 
     def index(self, x: Whole, terms: Sequence[Term]) -> Whole:
@@ -162,7 +176,8 @@ class Wholes:
                         raise CannotBlock
                     axis = place
                 _inside(term.data, data.shape[place])
-                self.room((*data.shape[:place], term.data.size, *data.shape[place + 1 :]))
+                shape = (*data.shape[:place], term.data.size, *data.shape[place + 1 :])
+                self.room(shape, term.axis is not None or x.axis is not None)
                 data = data.take(term.data, place)
                 place += 1
             else:

@@ -49,6 +49,13 @@ class Body(AddressBuilder):
         self.elements: list[k.Op] = []
         self.memo: dict[tuple[int, Coords], k.Expr] = {}
         self.uses: dict[int, int] = {}
+        self.local_names: set[str] = set()
+
+    def local_name(self, wanted: str) -> str:
+        """A name inside of the walk, free again behind it."""
+        name = self.context.names.unique(wanted)
+        self.local_names.add(name)
+        return name
 
     # ---- values
 
@@ -80,7 +87,7 @@ class Body(AddressBuilder):
         if key not in self.memo:
             expr = self._evaluate(context.definition(value), value, coords)
             if self._deserves_name(value, expr):
-                name = context.names.unique(value.name or _hint(context.definition(value)))
+                name = self.local_name(value.name or _hint(context.definition(value)))
                 self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
                 expr = k.Local(name, expr.rep)
             self.memo[key] = expr
@@ -152,7 +159,7 @@ class Body(AddressBuilder):
             self.elements = self.prelude
         expr = self.value(value, coords)
         if not isinstance(expr, k.Local | k.Literal_ | k.Element):
-            name = self.context.names.unique(value.name or "index")
+            name = self.local_name(value.name or "index")
             self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
             expr = k.Local(name, expr.rep)
             self.memo[value.id, coords] = expr
@@ -168,7 +175,7 @@ class Body(AddressBuilder):
             guards = address.guards
             return k.Memory(address.pointer, address.element, dtype, guards.all)
         fragment = k.Fragment(
-            self.context.names.unique(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
+            self.local_name(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
         )
         self.loads.append(
             k.LoadVector(
@@ -248,6 +255,7 @@ class Body(AddressBuilder):
             )
         body += [without(op, around) for op in after]
         self.context.out.append(k.TileLoop(self.axes, tuple(around), tuple(body), span=span))
+        self.context.names.release(self.local_names)
 
 
 def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
@@ -309,14 +317,14 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
 def not_compiled(op: t.Op, span: Span) -> Exception:
     """The error for an op that parses and interprets but has no lowering."""
     names = {
-        "Dot": ("E0501", "products (`@`)"),
-        "Scan": ("E0503", "scans (`cumsum`, `cummax`)"),
-        "TopK": ("E0503", "`topk`"),
-        "ReduceWith": ("E0503", "`reduce` with a function"),
-        "Reshape": ("E0503", "`.reshape` of a computed tile"),
-        "Slice": ("E0503", "slices of a computed tile"),
+        "Dot": ("E0510", "products (`@`)"),
+        "Scan": ("E0512", "scans (`cumsum`, `cummax`)"),
+        "TopK": ("E0512", "`topk`"),
+        "ReduceWith": ("E0512", "`reduce` with a function"),
+        "Reshape": ("E0512", "`.reshape` of a computed tile"),
+        "Slice": ("E0512", "slices of a computed tile"),
     }
-    code, what = names.get(type(op).__name__, ("E0503", f"`{type(op).__name__}`"))
+    code, what = names.get(type(op).__name__, ("E0512", f"`{type(op).__name__}`"))
     return fail(
         code,
         f"{what} cannot be compiled to CUDA yet",

@@ -295,7 +295,7 @@ class _Statements:
             dtype = context.program.tensor(op.access.tensor).dtype
             if fast is not None and vector_access(address, fast):
                 vector = k.Fragment(
-                    context.names.unique(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
+                    body.local_name(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
                 )
                 inside.append(k.Assign(vector, expr, span=op.span))
                 after.append(

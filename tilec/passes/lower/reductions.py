@@ -24,7 +24,10 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     if op.op in ("any", "all"):
         dtype = BOOL
     target = k.Fragment(
-        context.names.unique(result.name or f"{op.op}_{_subject(context, value)}"), dtype, context.ordered(kept)
+        context.names.unique(f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name),
+        dtype,
+        context.ordered(kept),
+        indexed=indexed,
     )
     context.out.append(k.Declare(target, k.Identity(op.op, dtype), span=op.span))
     body = Body(context, context.ordered(coords))
@@ -47,10 +50,10 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
                 _exchange(context, op, target, axis, digit)
     final: k.Expr = k.Element(target, dtype)
     if indexed:
-        plain = k.Fragment(context.names.unique(f"{target.name}_index"), I32, target.axes)
+        plain = k.Fragment(context.names.unique(result.name or f"{target.name}_at"), I32, target.axes)
         context.out.append(k.Declare(plain, None))
         _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op)
-        target, final = plain, k.Element(plain, I32)
+        target = plain
     if result.type.rank == 0:
         context.bind_scalar(result, k.Local(target.name, target.rep))
     else:
@@ -104,27 +107,41 @@ def _through_shared(
     slots = threads // 32 * spacing if digit.divisor < 32 else threads
     name = context.names.unique(f"{target.name}_partial")
     registers = _registers(target)
+    plain = digit.divisor == 1 and registers == 1 and context.variant.batch == 1
     context.shared.append(
-        k.SharedBuffer(name, target.rep, slots * registers, f"partials of {target.name}", indexed)
+        k.SharedBuffer(
+            name,
+            target.rep,
+            slots * registers,
+            f"partials of {target.name}",
+            indexed,
+            f"kThreads{axis.suffix} / 32" if plain else str(slots * registers),
+        )
     )
     slot = _register_number(target) * slots
     group = digit.divisor * digit.radix
+    whole = group == threads
     if digit.divisor < 32:
-        lane = THREAD % 32
-        write = slot + THREAD // 32 * digit.divisor + lane
+        write = slot + THREAD // 32 * digit.divisor + THREAD % 32
         guards: tuple[k.Expr, ...] = (
-            k.Apply("lt", (k.Index(lane, I32), k.Literal_(digit.divisor, I32)), BOOL),
+            k.Apply("lt", (k.Index(THREAD % 32, I32), k.Literal_(digit.divisor, I32)), BOOL),
         )
-        read = slot + THREAD // group * (partials * digit.divisor) + THREAD % digit.divisor
-        stride = digit.divisor
+        if digit.divisor == 1:
+            write = slot + THREAD // 32
+        first = Sym.of(0) if whole else THREAD // group * (partials * digit.divisor)
     else:
         write, guards = slot + THREAD, ()
-        read = slot + THREAD // group * group + THREAD % digit.divisor
-        stride = digit.divisor
+        first = Sym.of(0) if whole else THREAD // group * group
+    read = slot + first + THREAD % digit.divisor
+    stride = digit.divisor
+    threads_constant = Sym.of(Var(f"kThreads{axis.suffix}", "scalar"))
+    count: k.Expr = k.Index(threads_constant // 32, I32)
+    if digit.divisor > 1:
+        count = k.Index(threads_constant, I32) if digit.divisor >= 32 else k.Literal_(partials, I32)
     current = k.Element(target, target.rep)
     _each(context, target, [k.StoreShared(name, k.Index(write, I32), current, guards)], op)
     combined = k.WarpCombine(
-        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), k.Literal_(partials, I32), target.rep
+        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep
     )
     _each(context, target, [k.Assign(target, combined)], op)
 

@@ -112,10 +112,6 @@ CODES: dict[str, CodeEntry] = {
         "A statement binds a name, stores to a tensor, or is an atomic update. `x + 1` alone does nothing; a tile's elements are "
         "not assigned to; `atomic_add` has no result.",
     ),
-    "E0225": CodeEntry(
-        "fn without return",
-        "The last statement of a `fn` is `return e`. A `fn` without a result is not needed: write its statements where it is called.",
-    ),
     "E0302": CodeEntry(
         "wrong number of indices",
         "Every dimension has one index: `a` of `[M, K]` is indexed `a[i, k]` or `a[i, :]`, not `a[i]`. A tile takes one `:` "
@@ -257,8 +253,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0502": CodeEntry(
         "too many expanded calls",
-        "Functions are expanded where they are called. This kernel would grow beyond the limit; call less deeply or use `range` "
-        "in place of `unroll`.",
+        "Functions are expanded where they are called. This kernel would grow beyond the limit, in number or in depth; call less "
+        "deeply or use `range` in place of `unroll`.",
     ),
     "E0751": CodeEntry(
         "option for an unknown parameter",

@@ -4,4 +4,39 @@ from __future__ import annotations
 
 from tilec.source.codes.entry import CodeEntry
 
-CODES: dict[str, CodeEntry] = {}
+CODES: dict[str, CodeEntry] = {
+    "E0510": CodeEntry(
+        "products cannot be compiled yet",
+        "`a @ b` and `dot(a, b)` are checked and run by the reference interpreter, but tilec cannot turn them into CUDA yet. "
+        "`tilec run --device reference FILE` computes the kernel.",
+    ),
+    "E0511": CodeEntry(
+        "a tile is combined with its own transpose",
+        "`x + x.T` needs one tile in two layouts at once. Write the tile to a `temp` in one `parallel` nest and load it in the "
+        "other order in the next.",
+    ),
+    "E0512": CodeEntry(
+        "an operation cannot be compiled yet",
+        "Scans (`cumsum`, `cummax`), `topk`, `reduce` with a function of your own, and `.reshape` or constant slices of computed "
+        "tiles are checked and interpreted, but have no CUDA form yet.",
+    ),
+    "E0513": CodeEntry(
+        "4-bit tensors cannot be compiled yet",
+        "`i4` and `u4` tensors are checked and interpreted, but have no CUDA form yet.",
+    ),
+    "E0601": CodeEntry(
+        "a tile does not fit",
+        "A tile that a loop carries, or that several statements need, must fit the registers of one block. Use a smaller tile "
+        "(`by 128` instead of `by 8192`), or bound a run-time size with `require C <= 4096`.",
+    ),
+    "E0602": CodeEntry(
+        "a row that must be read twice is overwritten in between",
+        "A row that does not fit the registers of a block is read again by every reduction. Where the kernel overwrites it before "
+        "the last of them, no such schedule exists. Bound the row with `require`, or write to a tensor of its own.",
+    ),
+    "W0601": CodeEntry(
+        "a row is read more than once",
+        "The bound on a size lets a row be longer than the registers of a block hold. Such rows take a variant that reads the row "
+        "again for every reduction, which costs bandwidth. A tighter `require` removes the variant.",
+    ),
+}

@@ -42,7 +42,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0906": CodeEntry(
         "a check is too large to be evaluated",
-        "The whole arrays of a `check` do not fit into the reference's memory (4 GB) and its leading axis cannot be evaluated in blocks. "
+        "The whole arrays of a `check` do not fit into the reference's memory (4 GB) and its leading axis cannot be evaluated in blocks, "
+        "or it takes more than some 10^11 operations; or the earlier nests of a kernel do, all of which the sampled last one needs. "
         "Run with smaller sizes, `-s M=…`, or compare only with the interpreter.",
     ),
 }

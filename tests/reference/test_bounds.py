@@ -1,0 +1,328 @@
+"""Bounds of the running error analysis, and the comparison with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.ir.programs import Bench
+from tests.reference.samples import written
+from tilec.ir import tile_ir as ir
+from tilec.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
+from tilec.ir.symbolic import Sym
+from tilec.reference.bounds import compare
+from tilec.reference.interpreter import Expected, Interpreter
+from tilec.reference.running_error import COARSE, BoundedArithmetic
+from tilec.reference.tiles import Tile
+
+Array = np.ndarray[Any, Any]
+FAST, STRICT = BoundedArithmetic(), BoundedArithmetic(strict=True)
+
+
+def tile(values: object, error: object = None) -> Tile:
+    """A tile of float64 values, or of bools, with a bound."""
+    data = np.asarray(values)
+    data = data if data.dtype == np.bool_ else data.astype(np.float64)
+    bound = None if error is None else np.broadcast_to(np.asarray(error, np.float64), data.shape)
+    return Tile(data, (None,) * data.ndim, bound)
+
+
+def bound(result: Tile) -> Array:
+    """The bound as an array."""
+    return np.zeros(result.data.shape) if result.error is None else result.error
+
+
+# ---- comparison
+
+
+def test_equal_nan_and_infinity_agree() -> None:
+    special = np.array([np.nan, np.inf, -np.inf, 0.0], np.float32)
+    found = compare(special, special.astype(np.float64), 0.0, F32)
+    assert found.agrees and found.elements == 4 and found.max_error == 0
+
+
+def test_no_element_may_differ() -> None:
+    expected = np.zeros(1000)
+    actual = np.zeros(1000, np.float32)
+    actual[417] = 1e-3
+    found = compare(actual, expected, 1e-4, F32)
+    assert not found.agrees and found.mismatches == 1
+    assert found.worst_index == (417,) and found.max_error == pytest.approx(1e-3)
+    assert "[417]" in found.describe() and "1 of 1000" in found.describe()
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"), [(np.nan, 1.0), (1.0, np.nan), (np.inf, -np.inf), (np.inf, 1e9)]
+)
+def test_special_values_differ(actual: float, expected: float) -> None:
+    found = compare(np.array([0, actual], np.float32), np.array([0, expected]), 1e9, F32)
+    assert found.mismatches == 1 and found.worst_index == (1,)
+    assert found.nan_mismatches == int(math.isnan(actual) or math.isnan(expected))
+
+
+def test_an_infinite_bound_compares_nothing() -> None:
+    found = compare(
+        np.array([5.0, 1.0], np.float32), np.array([0.0, 1.0]), np.array([np.inf, 0]), F32
+    )
+    assert found.agrees and found.unknown == 1
+
+
+def test_tolerances_replace_the_bound() -> None:
+    actual, expected = np.array([1.01, 100.5], np.float32), np.array([1.0, 100.0])
+    assert not compare(actual, expected, 0.0, F32).agrees
+    assert compare(actual, expected, 0.0, F32, rtol=0.011).agrees
+    assert not compare(actual, expected, 10.0, F32, atol=0.1).agrees
+    assert compare(actual, expected, 0.0, F32, rtol=0.006, atol=0.006).agrees
+
+
+def test_integers_beyond_float64_are_compared_exactly() -> None:
+    one = np.array([2**62 + 1])
+    assert compare(one, one.copy(), 0.0, DTYPES["i64"]).agrees
+    assert compare(np.zeros((0, 3), np.float32), np.zeros((0, 3)), 0.0, F32).worst_index is None
+    scalar = compare(np.asarray(1.0, np.float32), np.asarray(2.0), 0.0, F32)
+    assert scalar.worst_index == () and scalar.mismatches == 1
+
+
+# ---- operations
+
+
+def within(op: str, dtype: DType, *args: Array) -> None:
+    """What float32 or a narrow type computes lies within the bound, which is no wider than some ulps."""
+    with np.errstate(all="ignore"):
+        result = FAST.elementwise(op, [tile(a) for a in args], dtype)
+        narrow = {
+            "add": np.add,
+            "mul": np.multiply,
+            "div": np.divide,
+            "exp": np.exp,
+            "tanh": np.tanh,
+        }
+        kind = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16}[dtype]
+        computed = narrow[op](*(a.astype(np.float32) for a in args)).astype(kind)
+    found = compare(computed, result.data, bound(result), dtype)
+    assert found.agrees, found.describe()
+    finite = np.isfinite(result.data) & (np.abs(result.data) > 1e-30)
+    assert (bound(result)[finite] <= 40 * dtype.epsilon * np.abs(result.data[finite])).all()
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16])
+@pytest.mark.parametrize("op", ["add", "mul", "div", "exp", "tanh"])
+def test_computed_values_lie_within_the_bound(op: str, dtype: DType) -> None:
+    generator = np.random.default_rng(2)
+    kind = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16}[dtype]
+    args = [generator.standard_normal(2000).astype(kind).astype(np.float64) for _ in range(2)]
+    within(op, dtype, *args[: 1 if op in ("exp", "tanh") else 2])
+
+
+def test_exact_results_have_no_bound() -> None:
+    result = FAST.elementwise("add", [tile([1.0, 2.0]), tile([2.0, 4.0])], F32)
+    assert result.error is None
+    result = FAST.elementwise("mul", [tile([3.0]), tile([5.0])], BF16)
+    assert result.error is None
+
+
+def test_table_of_numerics() -> None:
+    x = np.array([3.0])
+    ulp = 2.0**-23
+    exp = bound(FAST.elementwise("exp", [tile(x)], F32))[0]
+    assert exp == pytest.approx((2 + 1.2 * 3 + 0.5) * ulp * math.exp(3), rel=0.2)
+    strict = bound(STRICT.elementwise("exp", [tile(x)], F32))[0]
+    assert strict <= 2 * ulp * math.exp(3)
+    near_one = bound(FAST.elementwise("log", [tile([1 + 2.0**-20])], F32))[0]
+    assert near_one == pytest.approx(2.0**-21, rel=0.01)
+    wide = bound(FAST.elementwise("tanh", [tile(x)], F32, narrow=False))[0]
+    coarse = bound(FAST.elementwise("tanh", [tile(x)], F32, narrow=True))[0]
+    assert wide < 20 * ulp and coarse == pytest.approx(COARSE, rel=0.01)
+    division = [
+        bound(a.elementwise("div", [tile([1.0]), tile([3.0])], F32))[0] for a in (FAST, STRICT)
+    ]
+    assert division[0] == pytest.approx(4.5 * ulp / 3, rel=0.2) and division[1] <= ulp / 3
+
+
+def test_a_difference_counts_with_its_operands_in_exp() -> None:
+    moved = FAST.elementwise("sub", [tile([30.0]), tile([30.0])], F32)
+    folded = bound(FAST.elementwise("exp", [moved], F32))[0]
+    plain = bound(FAST.elementwise("exp", [tile([0.0])], F32))[0]
+    assert folded > 30 * 2.0**-23 > plain
+
+
+def test_errors_propagate() -> None:
+    a, b = tile([2.0], 1e-3), tile([5.0], 1e-2)
+    assert bound(FAST.elementwise("add", [a, b], F32))[0] == pytest.approx(1.1e-2, rel=1e-3)
+    assert bound(FAST.elementwise("mul", [a, b], F32))[0] == pytest.approx(2.501e-2, rel=1e-3)
+    assert bound(FAST.elementwise("div", [a, b], F32))[0] == pytest.approx(
+        1e-3 / 5 + 0.4e-2 / 5, rel=1e-2
+    )
+    assert bound(FAST.elementwise("exp", [a], F32))[0] == pytest.approx(
+        math.exp(2) * 1e-3, rel=1e-2
+    )
+    assert bound(FAST.elementwise("max", [a, b], F32))[0] == 1e-2
+    assert np.isinf(bound(FAST.elementwise("div", [b, tile([1e-3], 1e-2)], F32))[0])
+    assert np.isinf(bound(FAST.elementwise("log", [tile([1e-3], 1e-2)], F32))[0])
+
+
+def test_steps_and_comparisons_that_rounding_may_decide() -> None:
+    x = tile([2.999, 2.5], 0.01)
+    assert bound(FAST.elementwise("floor", [x], F32)).tolist() == [1.0, 0.0]
+    less = FAST.elementwise("lt", [x, tile([3.0, 3.0])], BOOL)
+    assert bound(less).tolist() == [1.0, 0.0]
+    chosen = FAST.elementwise("where", [less, tile([10.0, 10.0]), tile([4.0, 4.0])], F32)
+    assert chosen.data.tolist() == [10, 10] and bound(chosen).tolist() == [6.0, 0.0]
+    same = FAST.elementwise("where", [less, tile([7.0, 7.0]), tile([7.0, 7.0])], F32)
+    assert same.error is None
+    whole = FAST.cast(x, F32, I32)
+    assert whole.data.tolist() == [2, 2] and bound(whole).tolist() == [1.0, 0.0]
+    certain = FAST.elementwise("eq", [tile([-np.inf]), tile([-np.inf])], BOOL)
+    assert certain.error is None and certain.data.all()
+    finite = FAST.elementwise("eq", [tile([1.0], 0.5), tile([-np.inf])], BOOL)
+    assert finite.error is None and not finite.data.any()
+
+
+def test_a_certain_operand_decides_a_logical_op() -> None:
+    doubtful, yes, no = tile([True], 1.0), tile([True]), tile([False])
+    assert FAST.elementwise("and", [doubtful, no], BOOL).error is None
+    assert FAST.elementwise("or", [doubtful, yes], BOOL).error is None
+    assert bound(FAST.elementwise("and", [doubtful, yes], BOOL))[0] > 0
+
+
+def test_conversions_round_or_keep_excess_precision() -> None:
+    x = 1 + 2.0**-9 + 2.0**-12
+    result = FAST.cast(tile([x]), F32, BF16)
+    assert result.data[0] == x
+    assert bound(result)[0] == pytest.approx(x - 1)
+    assert FAST.cast(tile([1.5]), F32, BF16).error is None
+    saturated = FAST.cast(tile([1e4]), F32, DTYPES["f8e4m3"])
+    assert saturated.data[0] == 448 and bound(saturated)[0] == 0
+    near = FAST.cast(tile([1.0 + 2.0**-8], 2.0**-9), F32, BF16)
+    # one of the neighbours, whichever side of the middle the value lies on
+    assert bound(near)[0] == pytest.approx(2.0**-8)
+
+
+def test_overflow_is_an_infinity_or_unknown() -> None:
+    big = FAST.elementwise("mul", [tile([1e30]), tile([1e30])], F32)
+    assert np.isinf(big.data[0]) and big.error is None
+    edge = FAST.elementwise("add", [tile([3.4028e38], 1e35), tile([0.0])], F32)
+    assert np.isinf(bound(edge)[0])
+
+
+def test_denormals_may_be_flushed_unless_strict() -> None:
+    tiny = [tile([1e-39]), tile([1.0])]
+    assert bound(FAST.elementwise("mul", tiny, F32))[0] >= 1e-39
+    assert bound(STRICT.elementwise("mul", tiny, F32))[0] < 1e-44
+
+
+def test_sums_in_any_order() -> None:
+    generator = np.random.default_rng(4)
+    x = generator.standard_normal(4096).astype(np.float32)
+    result = FAST.reduce("sum", tile(x), (0,), F32)
+    forward = np.float32(0)
+    for element in x:
+        forward += element
+    for computed in (forward, x.sum(), np.sort(x).sum()):
+        assert abs(float(computed) - float(result.data)) <= float(bound(result))
+    assert float(bound(result)) < 1.0
+
+
+def test_products_by_the_accumulation_of_their_type() -> None:
+    generator = np.random.default_rng(5)
+    a, b = generator.standard_normal((2, 8, 64)).astype(np.float32)
+    half = FAST.dot(tile(a), tile(b.T), (BF16, BF16, F32), None, "")
+    f8 = FAST.dot(tile(a), tile(b.T), (DTYPES["f8e4m3"], DTYPES["f8e4m3"], F32), None, "")
+    tf32 = FAST.dot(tile(a), tile(b.T), (F32, F32, F32), None, "tf32")
+    exact = a.astype(np.float64) @ b.T.astype(np.float64)
+    assert (np.abs(a @ b.T - exact) <= bound(half)).all()
+    floor = 2.0**-13 * 64 * np.abs(a).max(1)[:, None] * np.abs(b).max(1)[None, :]
+    assert (bound(f8) >= floor).all() and (bound(tf32) > 10 * bound(half)).all()
+
+
+def test_indices_of_near_ties_are_unknown() -> None:
+    x = tile([[1.0, 1.001, 0.0], [1.0, 2.0, 0.0]], 0.01)
+    result = FAST.reduce("argmax", x, (1,), F32)
+    assert result.data.tolist() == [1, 1] and bound(result).tolist() == [np.inf, 0.0]
+    assert FAST.reduce("argmax", tile([1.0, 1.0]), (0,), F32).error is None
+    values, indices = FAST.topk(x, 1, 2, F32)
+    assert values.data[1].tolist() == [2, 1] and (bound(values) == 0.01).all()
+    assert np.isinf(bound(indices)).all()
+
+
+def test_scans_and_other_reductions_of_uncertain_values() -> None:
+    x = tile([1.0, 3.0, 2.0], 0.5)
+    assert bound(FAST.scan("sum", x, 0, F32)).tolist() == pytest.approx([1, 2, 3], rel=1e-5)
+    assert bound(FAST.scan("max", x, 0, F32)).tolist() == [0.5, 0.5, 0.5]
+    assert bound(FAST.reduce("max", x, (0,), F32)) == 0.5
+    assert bound(FAST.reduce("prod", x, (0,), F32)) >= 1.5 * 3.5 * 2.5 - 6
+    flags = tile([True, False], 1.0)
+    assert bound(FAST.reduce("any", flags, (0,), BOOL)) > 0
+
+
+# ---- whole programs
+
+
+def bounded(bench: Bench, arrays: dict[str, Array]) -> dict[str, Expected]:
+    """What each output of a program of one instance may hold."""
+    program = bench.program()
+    machine = Interpreter(program, {}, arrays, bounds=True)
+    machine.run()
+    return {t.name: machine.expected(t.name) for t in program.tensors if t.role == "output"}
+
+
+def test_elements_never_stored_are_unknown() -> None:
+    bench = Bench()
+    bench.output("y", bench.spanned("x", F32, (3,), (5,)))
+    found = bounded(bench, {"x": np.arange(3, dtype=np.float32)})["y"]
+    assert found.bound.tolist() == [0, 0, 0, np.inf, np.inf]
+
+
+def test_a_branch_that_rounding_may_take_leaves_stores_unknown() -> None:
+    text = """
+kernel k(x: f32[N]) -> (y: f32[N], z: f32[N]):
+    for n in parallel(N):
+        s = exp(x[n])
+        if s > 1.0:
+            y[n] = 1.0
+        else:
+            y[n] = 2.0
+        z[n] = s
+"""
+    case = written(text, "k")
+    machine = Interpreter(
+        case.program, {"N": 2}, {"x": np.array([1e-9, 3.0], np.float32)}, bounds=True
+    )
+    machine.run()
+    assert machine.expected("y").bound.tolist() == [np.inf, 0.0]
+
+
+def test_atomic_sums_are_bounded_in_any_order() -> None:
+    bench = Bench()
+    index, x = bench.input("i", I32, 500), bench.input("x", F32, 500)
+    bench.tensors.append(ir.Tensor("y", F32, (Sym.of(1),), "inout"))
+    bench.build.ops.append(ir.Atomic("add", ir.Access("y", (ir.AtTile(index),)), x))
+    program = bench.program()
+    data = np.random.default_rng(6).standard_normal(500).astype(np.float32)
+    arrays = {"i": np.zeros(500, np.int32), "x": data, "y": np.zeros(1, np.float32)}
+    machine = Interpreter(program, {}, arrays, bounds=True)
+    machine.run()
+    expected = machine.expected("y")
+    assert arrays["y"][0] == 0
+    total = np.float32(0)
+    for element in sorted(data):
+        total += element
+    assert 0 < expected.bound[0] < 0.1
+    assert abs(float(total) - expected.value[0]) <= expected.bound[0]
+
+
+def test_a_cast_after_a_cast_does_not_lose_the_first() -> None:
+    bench = Bench()
+    x = bench.input("x", F32, 2)
+    half = bench.build.add(ir.Cast(x, outs=(bench.build.value(BF16, 2),)))
+    wide = bench.build.add(ir.Cast(half, outs=(bench.build.value(F32, 2),)))
+    bits = bench.build.add(ir.Bitcast(wide, outs=(bench.build.value(I32, 2),)))
+    bench.output("y", wide)
+    bench.output("bits", bits)
+    found = bounded(bench, {"x": np.array([1.0, 1.003], np.float32)})
+    assert found["y"].bound[0] == 0 and found["y"].bound[1] > 1e-4
+    assert found["bits"].bound.tolist() == [0, np.inf]

@@ -1,0 +1,208 @@
+"""Kernels of a nest as text: bodies shared by variants that differ in numbers only, and the entry points."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tilec.emit.c_names import c_name
+from tilec.emit.kernel_text import KernelWriter, environment
+from tilec.emit.layout import indent
+from tilec.emit.types import DEVICE
+from tilec.ir import kernel_ir as k
+from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.tile_ir import Program
+from tilec.passes.facts import Facts
+
+
+@dataclass(frozen=True)
+class KernelTexts:
+    """Texts of one kernel's section, in order."""
+
+    bodies: tuple[str, ...]
+    wrappers: tuple[str, ...]
+
+
+def render_kernels(
+    program: Program, kernels: list[tuple[k.Kernel, str]]
+) -> KernelTexts:
+    """Bodies and entry points; each kernel comes with the preprocessor condition of its architecture, or ""."""
+    facts = Facts.of(program)
+    drafts: list[Draft] = []
+    for kernel, guard in kernels:
+        drafts.append(_draft(program, kernel, guard, facts))
+    groups: dict[tuple[str, str], list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault((draft.kernel.body_name, draft.key), []).append(draft)
+    bodies: list[str] = []
+    wrappers: list[str] = []
+    numbers: dict[str, int] = {}
+    macros = environment().get_template("unit/kernel.jinja").module
+    for (base, _), group in groups.items():
+        numbers[base] = numbers.get(base, 0) + 1
+        name = base if numbers[base] == 1 else f"{base}_{numbers[base]}"
+        first = group[0]
+        varying = [
+            c for c in first.constants if len(group) > 1 and len({d.constants[c] for d in group}) > 1
+        ]
+        fixed = [(c, n) for c, n in first.constants.items() if c not in varying]
+        text = macros.body(  # type: ignore[attr-defined]
+            name, varying, [*first.tiles, *fixed], first.parameters, first.shared, first.prologue, first.text
+        )
+        bodies.append(indent(str(text)))
+        for draft in group:
+            arguments = ", ".join(draft.argument_names)
+            template = ""
+            if varying:
+                template = "<" + ", ".join(f"/*{c}=*/{draft.constants[c]}" for c in varying) + ">"
+            wrappers.append(
+                indent(
+                    str(
+                        macros.wrapper(  # type: ignore[attr-defined]
+                            draft.kernel.name,
+                            draft.guard,
+                            draft.kernel.threads,
+                            draft.kernel.blocks_per_sm,
+                            draft.parameters,
+                            f"{name}{template}({arguments})",
+                        )
+                    )
+                )
+            )
+    return KernelTexts(tuple(bodies), tuple(wrappers))
+
+
+@dataclass
+class Draft:
+    """One kernel before bodies are shared."""
+
+    kernel: k.Kernel
+    guard: str
+    text: str
+    prologue: list[str]
+    parameters: list[str]
+    argument_names: list[str]
+    shared: list[str]
+    constants: dict[str, int]
+    tiles: list[tuple[str, int]]
+    key: str
+
+
+def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draft:
+    writer = KernelWriter(kernel, facts)
+    text = writer.body()
+    parameters, names = _parameters(program, kernel)
+    prologue = _prologue(kernel, writer, text)
+    shared = [
+        f"{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]} {b.name}[{b.count_text or b.count}];"
+        for b in kernel.shared
+    ]
+    everything = "\n".join([text, *prologue, *shared])
+    constants: dict[str, int] = {}
+    for axis in kernel.axes:
+        digit = axis.layout.thread_digit
+        threads = digit.radix if digit else 1
+        lanes = min(threads, max(1, 32 // digit.divisor)) if digit else 1
+        for name, number in (
+            ("Steps", axis.layout.steps),
+            ("Threads", threads),
+            ("Lanes", lanes),
+            ("Width", axis.layout.vector),
+        ):
+            constants[f"k{name}{axis.suffix}"] = number
+    constants["kGroup"] = kernel.threads // kernel.batch
+    constants["kInstances"] = kernel.batch
+    constants = {c: n for c, n in constants.items() if re.search(rf"\b{c}\b", everything)}
+    tiles = [(c_name(c), n) for c, n in kernel.constants if re.search(rf"\b{c_name(c)}\b", everything)]
+    key = "\x00".join([everything, *parameters, guard, repr(tiles)])
+    return Draft(kernel, guard, text, prologue, parameters, names, shared, constants, tiles, key)
+
+
+def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str]]:
+    parameters: list[str] = []
+    names: list[str] = []
+    writable = {name: (dtype, w) for name, dtype, w in kernel.tensors}
+    scalars = {s.name: s.dtype for s in program.scalars}
+    for argument in kernel.arguments:
+        match argument:
+            case PointerArgument():
+                dtype, written = writable[argument.tensor]
+                name = c_name(argument.tensor)
+                const = "" if written else "const "
+                parameters.append(f"{const}{DEVICE[dtype]}* __restrict__ {name}")
+            case IntegerArgument():
+                name = c_name(argument.name)
+                parameters.append(f"{'int64_t' if argument.wide else 'int'} {name}")
+            case ScalarArgument():
+                dtype = scalars[argument.name]
+                name = c_name(argument.name)
+                narrow = dtype.is_float and dtype.bits < 32
+                parameters.append(f"{'float' if narrow else DEVICE[dtype]} {name}")
+        names.append(name)
+    return parameters, names
+
+
+def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
+    """Numbers of thread, instance and axes, as far as the text mentions them."""
+    lanes: list[str] = []
+    mentioned = text
+
+    def mentions(name: str) -> bool:
+        return re.search(rf"\b{re.escape(name)}\b", mentioned) is not None
+
+    for axis in kernel.axes:
+        digit = axis.layout.thread_digit
+        fixed = not axis.layout.streams and not writer.loops(axis)
+        if fixed and mentions(axis.coordinate):
+            value = axis.lane if axis.layout.threads > 1 else "0"
+            lanes.append(f"const int {axis.coordinate} = {value};")
+            mentioned += " " + value
+    for axis in kernel.axes:
+        digit = axis.layout.thread_digit
+        if not mentions(axis.lane):
+            continue
+        if digit is None or digit.radix == 1:
+            lanes.insert(0, f"const int {axis.lane} = 0;")
+            continue
+        value = "thread"
+        if digit.divisor > 1:
+            value = f"thread / {digit.divisor}"
+        if digit.divisor * digit.radix < kernel.threads:
+            value += f" % kThreads{axis.suffix}"
+        lanes.insert(0, f"const int {axis.lane} = {value};")
+        mentioned += " thread"
+    grid: list[str] = []
+    used = [d for d in kernel.grid if mentions(d.name)]
+    live = mentions("live")
+    render = writer.renderer
+    if used or live:
+        first = "static_cast<int>(blockIdx.x)"
+        if kernel.batch > 1:
+            first = "static_cast<int>(blockIdx.x) * kInstances + thread / kGroup"
+            mentioned += " thread"
+        single = len(kernel.grid) == 1
+        name = kernel.grid[0].name if single else "instance"
+        grid.append(f"const int {name} = {first};" if single or len(kernel.grid) == 1 else f"int instance = {first};")
+        if live:
+            total = render.sym(kernel.instances).at(4)
+            grid.append(f"const bool live = {name} < {total};")
+        if not single:
+            for digit_ in reversed(kernel.grid[1:]):
+                trips = render.sym(digit_.trips)
+                if mentions(digit_.name):
+                    grid.append(f"const int {digit_.name} = instance % {trips.at(1)};")
+                grid.append(f"instance /= {trips.text};")
+            if mentions(kernel.grid[0].name):
+                grid.append(f"const int {kernel.grid[0].name} = instance;")
+            else:
+                grid = _drop_last_division(grid)
+    if mentions("thread") or any("thread" in g for g in grid):
+        lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
+    return [*lanes, *grid]
+
+
+def _drop_last_division(lines: list[str]) -> list[str]:
+    while lines and lines[-1].startswith("instance /="):
+        lines = lines[:-1]
+    return lines
+

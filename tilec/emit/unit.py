@@ -1,0 +1,104 @@
+"""A whole `.cu` and its header."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tilec import __version__
+from tilec.emit.bodies import render_kernels
+from tilec.emit.c_names import c_name
+from tilec.emit.kernel_text import environment
+from tilec.emit.launcher import LauncherContext
+from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
+from tilec.ir import kernel_ir as k
+from tilec.ir.launch import LaunchPlan
+from tilec.ir.tile_ir import Program
+from tilec.resources import resource_text
+
+KERNEL_BEGIN = "// kernel begin"
+KERNEL_END = "// kernel end"
+
+
+@dataclass(frozen=True)
+class UnitKernel:
+    """One kernel of a unit: its source-level signature, program, plan, and Kernel IR with the guard of its architecture."""
+
+    signature: str
+    program: Program
+    plan: LaunchPlan
+    kernels: tuple[tuple[k.Kernel, str], ...]
+
+
+def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> str:
+    """The `.cu`. Byte-identical for equal input."""
+    contexts = []
+    for kernel in kernels:
+        texts = render_kernels(kernel.program, list(kernel.kernels))
+        contexts.append(
+            {
+                "name": c_name(kernel.plan.name),
+                "signature": kernel.signature,
+                "bodies": [{"text": b.rstrip("\n")} for b in texts.bodies],
+                "wrappers": [w.rstrip("\n") for w in texts.wrappers],
+                "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),
+            }
+        )
+    kernel_text = "\n".join("\n".join([*(b["text"] for b in c["bodies"]), *c["wrappers"]]) for c in contexts)
+    primitives = closure(kernel_text)
+    helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
+    headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
+    if "INFINITY" in kernel_text or "NAN" in kernel_text:
+        headers.add("<cmath>")
+    if "printf(" in kernel_text:
+        headers.add("<cstdio>")
+    if "std::min" in str(contexts) or "std::max" in str(contexts):
+        headers.add("<algorithm>")
+    template = environment().get_template("unit/unit.cu.jinja")
+    text = template.render(
+        version=__version__,
+        source_name=source_name.replace("\\", "/").rsplit("/", 1)[-1],
+        command=command,
+        includes=sorted(headers),
+        primitives=[b.text for b in primitives],
+        host_helpers=[b.text for b in helpers],
+        kernels=contexts,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+
+
+def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
+    """The header, valid in C and C++."""
+    base = source_name.replace("\\", "/").rsplit("/", 1)[-1]
+    guard = "TILEC_" + re.sub(r"\W", "_", base).upper() + "_H"
+    contexts = []
+    for kernel in kernels:
+        context = LauncherContext(kernel.program, kernel.plan)
+        contexts.append(
+            {
+                "name": context.name,
+                "signature": kernel.signature,
+                "parameters": context.parameters(),
+                "dim_parameters": context.dim_parameters(),
+                "documentation": context.documentation(),
+            }
+        )
+    text = (
+        environment()
+        .get_template("unit/header.h.jinja")
+        .render(version=__version__, source_name=base, guard=guard, kernels=contexts)
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+
+
+def _host_helpers(text: str) -> list[Block]:
+    """Helpers that the launchers mention, with what they need."""
+    blocks = {b.name: b for b in parse_blocks(resource_text("templates", "unit/host_helpers.cuh"), "host_helpers.cuh")}
+    wanted = [name for name in blocks if name in identifiers(text)]
+    found: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name not in found:
+            found.add(name)
+            wanted += blocks[name].needs
+    return [block for name, block in blocks.items() if name in found]

@@ -1,0 +1,153 @@
+"""All passes, in order, on one screen.
+
+    Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
+    Kernel IR lower · synchronize
+    Host      launch plan
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.launch import Launch, LaunchPlan, Step, TargetPlan, Workspace, product
+from tilec.ir.symbolic import Sym, ceildiv
+from tilec.passes import sink_stores, synchronize
+from tilec.passes.assign_layouts import Variant, assign
+from tilec.passes.axes import classify
+from tilec.passes.lower import lower_nest
+from tilec.passes.placement import place
+from tilec.passes.supported import check_supported
+from tilec.plan.candidate import Candidate
+from tilec.targets.table import Target
+
+Snapshot = Callable[[str, object], None]
+"""Called with a pass' name and its result."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program for one target: its kernels, how they are launched, and what was decided."""
+
+    kernels: tuple[k.Kernel, ...]
+    target: TargetPlan
+    workspace: tuple[Workspace, ...]
+    workspace_bytes: Sym
+    decisions: tuple[Mapping[str, object], ...]
+    warnings: tuple[str, ...] = ()
+
+
+def run(
+    program: t.Program,
+    target: Target,
+    candidate: Candidate,
+    c_name: str,
+    suffix: str = "",
+    snapshot: Snapshot = lambda name, result: None,
+) -> Lowered:
+    """Every pass. Raises TileError with the code of what cannot be compiled."""
+    check_supported(program)
+    kernels: list[k.Kernel] = []
+    steps: list[Step] = []
+    decisions: list[Mapping[str, object]] = []
+    for number, nest in enumerate(program.nests):
+        nest = replace(nest, body=sink_stores.run(nest.body))
+        snapshot("sink_stores", replace(program, nests=(nest,)))
+        nest, axes = classify(program, nest)
+        placement = place(nest)
+        variants = assign(program, nest, axes, placement, target, candidate.warps)
+        snapshot("assign_layouts", variants)
+        base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
+        launches: list[Launch] = []
+        for variant in variants:
+            name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
+            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body")
+            snapshot("lower", kernel)
+            kernel = synchronize.run(kernel)
+            snapshot("synchronize", kernel)
+            kernels.append(kernel)
+            launches.append(_launch(kernel, variant))
+            decisions.append(_decision(kernel, variant))
+        instances = product(tuple(a.trips for a in nest.grid))
+        steps.append(Step(tuple(launches), instances))
+    workspace, total = _workspace(program)
+    return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
+
+
+def _launch(kernel: k.Kernel, variant: Variant) -> Launch:
+    grid = ceildiv(kernel.instances, kernel.batch)
+    return Launch(kernel.name, variant.condition, grid, kernel.threads, kernel.arguments)
+
+
+def _workspace(program: t.Program) -> tuple[tuple[Workspace, ...], Sym]:
+    """Places of the temps, each at a multiple of 256 bytes."""
+    places: list[Workspace] = []
+    offset = Sym.of(0)
+    for tensor in program.tensors:
+        if tensor.role == "temp":
+            size = ceildiv(product(tensor.dims) * tensor.dtype.bits, 8)
+            size = ceildiv(size, 256) * 256
+            places.append(Workspace(tensor.name, offset, size))
+            offset = offset + size
+    return tuple(places), offset
+
+
+def _decision(kernel: k.Kernel, variant: Variant) -> Mapping[str, object]:
+    """A variant for the manifest."""
+    return {
+        "kernel": kernel.name,
+        "threads": kernel.threads,
+        "instances_per_cta": kernel.batch,
+        "resident_ctas_asked": kernel.blocks_per_sm,
+        "held_registers": variant.level.words,
+        "axes": {
+            a.name: {
+                "extent": str(a.extent),
+                "threads": a.layout.threads,
+                "vectors": "walked" if a.layout.streams else a.layout.steps,
+                "width": a.layout.vector,
+            }
+            for a in kernel.axes
+        },
+        "aligned_accesses": len(variant.aligned),
+        "shared_bytes": kernel.shared_bytes,
+        "barriers": [op.hazard for op in _barriers(kernel.body)],
+    }
+
+
+def _barriers(body: tuple[k.Op, ...]) -> list[k.CtaSync]:
+    found: list[k.CtaSync] = []
+    for op in body:
+        match op:
+            case k.CtaSync():
+                found.append(op)
+            case k.Loop():
+                found += _barriers(op.body)
+            case k.IfUniform():
+                found += _barriers(op.then) + _barriers(op.otherwise)
+            case _:
+                pass
+    return found
+
+
+def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
+    """The launch plan of a program compiled for one or several targets."""
+    strides = []
+    for tensor in program.tensors:
+        for stride in tensor.strides or ():
+            for var in sorted(stride.variables):
+                if var.kind == "scalar" and var not in strides and var.name not in {s.name for s in program.scalars}:
+                    strides.append(var)
+    return LaunchPlan(
+        program.name,
+        program.tensors,
+        program.dims,
+        program.scalars,
+        tuple(x.target for x in lowered),
+        tuple(strides),
+        program.contracts,
+        lowered[0].workspace,
+        lowered[0].workspace_bytes,
+    )

@@ -1,0 +1,24 @@
+"""What has no lowering yet says so before any pass runs, with its own code and place."""
+
+from __future__ import annotations
+
+from tilec.ir import tile_ir as t
+from tilec.passes.lower.body import not_compiled
+from tilec.passes.uses import all_ops
+from tilec.source.diagnostics import fail
+
+
+def check_supported(program: t.Program) -> None:
+    """Raise the code of the first construct that cannot be compiled."""
+    for tensor in program.tensors:
+        if tensor.dtype.bits < 8:
+            raise fail(
+                "E0513",
+                f"`{tensor.name}` has 4-bit elements, which cannot be compiled to CUDA yet",
+                tensor.span,
+                note="the reference interpreter runs it: `tilec run --device reference`",
+            )
+    for nest in program.nests:
+        for op in all_ops(nest.body):
+            if isinstance(op, t.Dot | t.Scan | t.TopK | t.ReduceWith | t.Reshape | t.Slice):
+                raise not_compiled(op, nest.span)
