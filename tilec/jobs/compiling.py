@@ -67,7 +67,11 @@ def run_compile(request: CompileRequest) -> None:
         shown = render_json(warnings) if request.as_json else render_all(warnings)
         sys.stderr.write(shown + "\n")
     for name in request.print_after:
-        sys.stderr.write(f"// after {name}\n{compiled.snapshots.get(name, '').rstrip()}\n")
+        if name not in compiled.snapshots:
+            raise fail(
+                "E0719", f"no pass `{name}` ran", help="docs/architecture.md lists the passes"
+            )
+        sys.stderr.write(compiled.snapshots[name].rstrip() + "\n")
     if request.check_only:
         return
     built = _build(request, compiled) if request.emit in ("ptx", "cubin") else None
@@ -167,7 +171,7 @@ def _manifest(compiled: CompiledFile) -> str:
         "tilec": tilec.__version__,
         "source": compiled.source_name,
         "archs": list(compiled.archs),
-        "kernels": [{"name": k.name, **k.manifest} for k in compiled.kernels],
+        "kernels": [dict(k.manifest) for k in compiled.kernels],
     }
     return json.dumps(data, indent=2) + "\n"
 

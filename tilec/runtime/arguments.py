@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tilec.ir.dtypes import DType
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.symbolic import Sym, Var
-from tilec.ir.tile_ir import Contract, ScalarInput, Tensor
+from tilec.ir.tile_ir import Contract, Program, ScalarInput, Tensor
 from tilec.runtime.host import Environment, HostValue, evaluate, evaluate_sym
 from tilec.source.diagnostics import TileError, fail
 
@@ -328,3 +328,24 @@ def first_overlap(
             if written and start < high and low < end and start < end and low < high:
                 return (one.name, other.name) if one.role != "input" else (other.name, one.name)
     return None
+
+
+def plan_without_launches(program: Program) -> LaunchPlan:
+    """The plan of a program that is only interpreted: its signature and contracts."""
+    dims = set(program.dims)
+    strides = {
+        variable: None
+        for tensor in program.tensors
+        for stride in tensor.strides or ()
+        for variable in sorted(stride.variables)
+        if variable.kind == "dim" and variable not in dims
+    }
+    return LaunchPlan(
+        program.name,
+        program.tensors,
+        program.dims,
+        program.scalars,
+        (),
+        strides=tuple(strides),
+        contracts=program.contracts,
+    )

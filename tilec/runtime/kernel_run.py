@@ -304,6 +304,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
 
     def _try_build(self) -> tuple[Built | None, str]:
         """Build where there is an nvcc; what was done in words. Raises TileError where nvcc rejects the text (E7002)."""
+        if not self.compiled.cu:
+            return None, "interpreted, not compiled"
         try:
             built = self._build()
         except TileError as error:
