@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from tilec.syntax.loading import Program as Files
 
 BLOCK = 1 << 22
 """Elements compared at a time."""
+
+MOST_ELEMENTS = 1 << 28
+"""Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class Bounds:
 def interpreter_bounds(case: Case, *, keep_values: bool = True) -> Bounds:
     """Run the interpreter with bounds: every instance, or a sample where that is too much. Raises TileError for a fault of
     the program (E0902, E0903)."""
+    largest = max((prod(tensor_shape(t, case.sizes.environment)) for t in case.written), default=0)
+    if largest > MOST_ELEMENTS:
+        return Bounds(
+            {}, {}, "", False, f"an output of {largest} elements is too large for the interpreter"
+        )
     try:
         runner = Interpreter(
             case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
