@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,20 @@ def test_light_commands_import_nothing_heavy(arguments) -> None:
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
         "heavy = {'numpy', 'pycuda', 'jinja2', 'lark', 'ml_dtypes', 'asyncio'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_compiling_needs_neither_numpy_nor_pycuda() -> None:
+    sample = Path(tilec.__file__).resolve().parent.parent / "samples" / "vector_add.tile"
+    arguments = ["compile", str(sample), "-o", "/dev/null"]
+    script = (
+        "import sys\nfrom tilec.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "print(sorted({'numpy', 'pycuda', 'ml_dtypes'} & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -277,7 +277,8 @@ def tensor_bytes(tensor: Tensor, env: Environment) -> int:
 def check_call(
     plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int] | None = None
 ) -> None:
-    """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0715 overlaps."""
+    """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0714 addresses between
+    elements, E0715 overlaps."""
     for name, value in {**sizes.dims, **sizes.strides}.items():
         if name in sizes.dims and not 0 <= value < SIZE_LIMIT:
             raise fail(
@@ -292,6 +293,12 @@ def check_call(
             help="give other sizes with `-s`",
         )
     if addresses is not None:
+        for tensor in plan.parameters:
+            if addresses[tensor.name] % max(1, tensor.dtype.bits // 8):
+                raise fail(
+                    "E0714",
+                    f"the address of `{tensor.name}` is not a multiple of its element's size",
+                )
         overlap = first_overlap(plan, sizes, addresses)
         if overlap:
             raise fail(
