@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tilec.jobs.running import RunRequest
-from tilec.runtime.arguments import CallSizes
+from tilec.runtime.arguments import bind_sizes
 from tilec.runtime.device import open_gpu
 from tilec.runtime.gpu_run import prepare_call
 from tilec.runtime.kernel_run import KernelRunner
@@ -85,11 +85,10 @@ def test_addresses_off_by_one_element() -> None:
         runner = KernelRunner(RunRequest(file=path), path, compiled, load(path), gpu)
         module = gpu.load(runner.build().blob)
         plan = compiled.kernels[0].plan
+        sizes = bind_sizes(plan, {"N": size}, tiles=compiled.kernels[0].program.tiles)
         for offsets in ({"a": 1}, {"b": 1}, {"c": 1}, {"a": 1, "b": 2, "c": 3}):
             arrays = {"a": a, "b": b}
-            with prepare_call(
-                gpu, plan, module, CallSizes({"N": size}), arrays, offsets=offsets
-            ) as call:
+            with prepare_call(gpu, plan, module, sizes, arrays, offsets=offsets) as call:
                 call.launch()
                 call.finish()
                 assert np.array_equal(call.results()["c"], a + b), offsets

@@ -146,7 +146,14 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             offered = [{**scalars, **sizes}]
         shapes = dims_from_arrays(plan, self._files_given(kernel))
         bound = [
-            bind_sizes(plan, settings, e, shapes, statics=kernel.program.statics)
+            bind_sizes(
+                plan,
+                settings,
+                e,
+                shapes,
+                statics=kernel.program.statics,
+                tiles=kernel.program.tiles,
+            )
             for e in offered or [{}]
         ]
         return [s for n, s in enumerate(bound) if s not in bound[:n]]
@@ -157,7 +164,9 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         scalars = {s.name: example[s.name] for s in kernel.plan.scalars if s.name in example}
         bound: list[CallSizes] = []
         for sizes in ragged_sizes(kernel.program):
-            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes})
+            one = bind_sizes(
+                kernel.plan, settings, {**scalars, **sizes}, tiles=kernel.program.tiles
+            )
             try:
                 check_call(kernel.plan, one)
             except TileError:
@@ -273,7 +282,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             details=wrong,
             seed=self.options.seed,
             exit_code=4 if wrong else 0,
-            values=dict(case.sizes.environment),
+            values={**case.sizes.numbers, **case.sizes.scalars},
         )
 
     def _user_reference(self) -> Reference | None:
