@@ -92,3 +92,11 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     )
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+def test_a_full_disk_is_a_message() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tilec", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error[E0704]: cannot write the output: no space left on device\n"
