@@ -85,7 +85,7 @@ def test_addresses_off_by_one_element() -> None:
         runner = KernelRunner(RunRequest(file=path), path, compiled, load(path), gpu)
         module = gpu.load(runner.build().blob)
         plan = compiled.kernels[0].plan
-        sizes = bind_sizes(plan, {"N": size}, tiles=compiled.kernels[0].program.tiles)
+        sizes = bind_sizes(plan, {"N": size})
         for offsets in ({"a": 1}, {"b": 1}, {"c": 1}, {"a": 1, "b": 2, "c": 3}):
             arrays = {"a": a, "b": b}
             with prepare_call(gpu, plan, module, sizes, arrays, offsets=offsets) as call:

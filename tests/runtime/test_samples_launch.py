@@ -36,7 +36,7 @@ def test_every_call_has_launches_iff_it_has_elements(file: str, name: str, shift
     target = choose_target(plan, (9, 0))
     assert target.arch == "sm_90"
     for numbers in ragged_sizes(kernel.program):
-        sizes = bind_sizes(plan, numbers, tiles=kernel.program.tiles)
+        sizes = bind_sizes(plan, numbers)
         addresses = {
             t.name: (n + 1 << 33) + shift * t.dtype.bits // 8 for n, t in enumerate(plan.parameters)
         }

@@ -24,18 +24,16 @@ Setting: TypeAlias = "str | int | float | bool"
 
 @dataclass(frozen=True)
 class CallSizes:
-    """The numbers of one call. Scalars are rounded to their dtype; `tiles` are those of the tile sizes, which a plan may
-    speak of by name."""
+    """The numbers of one call. Scalars are rounded to their dtype."""
 
     dims: Mapping[str, int]
     scalars: Mapping[str, HostValue] = field(default_factory=dict)
     strides: Mapping[str, int] = field(default_factory=dict)
-    tiles: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def environment(self) -> Environment:
         """All of them by name."""
-        return {**self.tiles, **self.dims, **self.strides, **self.scalars}
+        return {**self.dims, **self.strides, **self.scalars}
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -55,13 +53,11 @@ def bind_sizes(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     statics: Mapping[str, object] | None = None,
-    tiles: Mapping[str, int] | None = None,
 ) -> CallSizes:
     """Every dim, stride and scalar of a call.
 
     `settings` come first, then the shapes of the arrays given (by tensor name), then `example`, then the defaults of
-    scalars; a stride name without a value is the dense one. `tiles` are the
-    program's. Raises TileError: E0711 for a size without a value,
+    scalars; a stride name without a value is the dense one. Raises TileError: E0711 for a size without a value,
     E0712 for a value that does not fit, E0714 for an array whose shape contradicts.
     """
     dims = {v.name for v in plan.dims}
@@ -90,7 +86,6 @@ def bind_sizes(
         {v.name: numbers[v.name] for v in plan.dims},
         values,
         {v.name: numbers[v.name] for v in plan.strides},
-        tiles or {},
     )
     check_shapes(plan, sizes, shapes or {})
     return sizes

@@ -146,14 +146,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             offered = [{**scalars, **sizes}]
         shapes = dims_from_arrays(plan, self._files_given(kernel))
         bound = [
-            bind_sizes(
-                plan,
-                settings,
-                e,
-                shapes,
-                statics=kernel.program.statics,
-                tiles=kernel.program.tiles,
-            )
+            bind_sizes(plan, settings, e, shapes, statics=kernel.program.statics)
             for e in offered or [{}]
         ]
         return [s for n, s in enumerate(bound) if s not in bound[:n]]
@@ -164,9 +157,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         scalars = {s.name: example[s.name] for s in kernel.plan.scalars if s.name in example}
         bound: list[CallSizes] = []
         for sizes in ragged_sizes(kernel.program):
-            one = bind_sizes(
-                kernel.plan, settings, {**scalars, **sizes}, tiles=kernel.program.tiles
-            )
+            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes})
             try:
                 check_call(kernel.plan, one)
             except TileError:
