@@ -132,7 +132,8 @@ class Renderer:
             case k.Element():
                 return Text(self.element(expr.fragment))
             case k.Memory():
-                access = Text(f"{expr.pointer}[{self.expr(expr.offset)}]")
+                offset = self.piece(expr.offset).at(SUM)
+                access = Text(f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})")
                 if not expr.guards:
                     return access
                 return Text(f"{self.conjunction(expr.guards, OR)} ? {access.text} : {_zero(expr.rep)}", CHOICE)

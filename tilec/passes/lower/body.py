@@ -50,6 +50,7 @@ class Body(AddressBuilder):
         self.memo: dict[tuple[int, Coords], k.Expr] = {}
         self.uses: dict[int, int] = {}
         self.local_names: set[str] = set()
+        self.reloaded: dict[str, k.Fragment] = {}
 
     def local_name(self, wanted: str) -> str:
         """A name inside of the walk, free again behind it."""
@@ -82,7 +83,7 @@ class Body(AddressBuilder):
             return context.scalar(value)
         fragment = context.fragments.get(value.id)
         if fragment is not None:
-            return k.Element(fragment, fragment.rep)
+            return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
         if key not in self.memo:
             expr = self._evaluate(context.definition(value), value, coords)
@@ -92,6 +93,22 @@ class Body(AddressBuilder):
                 expr = k.Local(name, expr.rep)
             self.memo[key] = expr
         return self.memo[key]
+
+    def _again(self, fragment: k.Fragment) -> k.Fragment:
+        """A held fragment in this walk. Narrow data is widened anew in every walk after the first: the wide copies would take
+        twice the registers from one walk to the next."""
+        fast = next((a for a in fragment.axes if a.vectorised), None)
+        if fast is None or fragment.local or fragment.rep.bits >= 32:
+            return fragment
+        if fragment.name not in self.reloaded:
+            walk = self.context.walks.get(fragment.name, 0)
+            self.context.walks[fragment.name] = walk + 1
+            again = fragment
+            if walk:
+                again = k.Fragment(self.local_name(f"{fragment.name}_again"), fragment.rep, (fast,), local=True)
+                self.loads.append(k.Reload(again, fragment, walk))
+            self.reloaded[fragment.name] = again
+        return self.reloaded[fragment.name]
 
     def _deserves_name(self, value: t.Value, expr: k.Expr) -> bool:
         if isinstance(expr, k.Local | k.Literal_ | k.Element):

@@ -375,10 +375,8 @@ class _Statements:
         body, outer = [], context.out  # type: ignore[var-annotated]
         context.out = body
         context.limits.append({})
-        context.loop_depth += 1
         self.block(op.body)
         self._yields(op, variables)
-        context.loop_depth -= 1
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
