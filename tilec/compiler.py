@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
-from tilec.source.text import Span
 from tilec.targets.table import DEFAULT_ARCH, TARGETS
 
 if TYPE_CHECKING:
+    from tilec.emit.unit import UnitKernel
     from tilec.ir.tile_ir import Program
+    from tilec.plan.candidate import Candidate
     from tilec.syntax import ast
-    from tilec.syntax.loading import Program as Loaded
+    from tilec.syntax.loading import Program as Files
+
+Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
+
+
+@dataclass(frozen=True)
+class AnalysedKernel:
+    """A kernel's syntax, its candidate and its Tile IR."""
+
+    syntax: ast.Kernel
+    candidate: Candidate
+    program: Program
 
 
 def analyse_file(
     path: str, *, kernel: str | None = None, defines: Mapping[str, str] | None = None
-) -> tuple[Loaded, list[tuple[ast.Kernel, Program, object]], Sink]:
-    """Parse, resolve and analyse the kernels of a file (all, or one): each with its Tile IR and candidate. Raises TileError."""
-    from tilec.analysis import analyse
+) -> tuple[Files, list[AnalysedKernel], Sink]:
+    """Parse, resolve and analyse the kernels of a file (all of them, or one). Raises TileError with every error of the file."""
+    from tilec.analysis.analyse import analyse
+    from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
     from tilec.syntax import ast
     from tilec.syntax.loading import load
 
-    loaded = load(path)
+    files = load(path)
     sink = Sink()
-    found: list[tuple[ast.Kernel, Program, object]] = []
-    kernels = [item for item in loaded.main.items if isinstance(item, ast.Kernel)]
+    found: list[AnalysedKernel] = []
+    kernels = [item for item in files.main.items if isinstance(item, ast.Kernel)]
     if kernel is not None and kernel not in [item.name for item in kernels]:
         names = ", ".join(f"`{item.name}`" for item in kernels) or "none"
-        raise fail("E0703", f"`{path}` has no kernel `{kernel}`", note=f"kernels there: {names}")
+        raise fail("E0706", f"`{path}` has no kernel `{kernel}`", note=f"its kernels: {names}")
     for item in kernels:
         if kernel is not None and item.name != kernel:
             continue
-        candidate = make_candidate(loaded, item, defines or {}, sink)
+        elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
+        candidate = make_candidate(
+            item, files.scope(files.main), defines or {}, sink, elsewhere=elsewhere
+        )
         if candidate is None:
             continue
-        program = analyse(loaded, item, loaded.main, candidate, sink)
+        program = analyse(files, item, files.main, candidate, sink)
         if program is not None:
-            found.append((item, program, candidate))
+            analyse_checks(files, item, files.main, candidate, sink)
+            found.append(AnalysedKernel(item, candidate, program))
     sink.raise_if_errors()
-    return loaded, found, sink
+    return files, found, sink
 
 
 def compile_file(
@@ -54,20 +70,23 @@ def compile_file(
     defines: Mapping[str, str] | None = None,
     archs: Sequence[str] = (DEFAULT_ARCH,),
     print_after: Sequence[str] = (),
+    stop: Stop = "cu",
     command: str = "",
 ) -> CompiledFile:
-    """Compile the kernels of a file for the given architectures. Raises TileError with every diagnostic."""
-    from tilec.emit.unit import UnitKernel, render_header, render_unit
-    from tilec.passes import pipeline
-
-    loaded, found, sink = analyse_file(path, kernel=kernel, defines=defines)
+    """Compile the kernels of a file for the given architectures, as far as `stop` asks for. Raises TileError with every
+    diagnostic. The same input gives the same bytes on any machine."""
+    files, found, sink = analyse_file(path, kernel=kernel, defines=defines)
+    name = files.main.source.name
     snapshots: dict[str, str] = {}
     units: list[UnitKernel] = []
     compiled: list[CompiledKernel] = []
     failures: list[Diagnostic] = []
-    for item, program, candidate in found:
+    for item in found:
+        if stop in ("ast", "tile-ir"):
+            compiled.append(_analysed_only(item))
+            continue
         try:
-            unit, result = _compile_kernel(item, program, candidate, archs, print_after, snapshots, sink)
+            unit, result = _compile_kernel(item, archs, print_after, snapshots, sink)
         except TileError as error:
             failures += error.diagnostics
             continue
@@ -75,19 +94,115 @@ def compile_file(
         compiled.append(result)
     if failures:
         raise TileError([*sink.diagnostics, *failures])
-    name = loaded.main.source.name
-    del pipeline
+    cu = header = ""
+    if stop == "cu":
+        from tilec.emit.unit import render_header, render_unit
+
+        cu, header = render_unit(name, command, units), render_header(name, units)
     return CompiledFile(
         name,
         tuple(archs),
-        render_unit(name, command, units),
-        render_header(name, units),
+        cu,
+        header,
         tuple(compiled),
-        tuple(loaded.files),
+        tuple(files.files),
         tuple(sink.diagnostics),
         snapshots,
     )
 
 
-def _compile_kernel(item, program, candidate, archs, print_after, snapshots, sink):  # type: ignore[no-untyped-def]
-    raise AssertionError
+def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
+    from tilec.ir.launch import LaunchPlan
+
+    program = item.program
+    plan = LaunchPlan(program.name, program.tensors, program.dims, program.scalars, ())
+    return CompiledKernel(program.name, program, plan, {}, {})
+
+
+def _compile_kernel(
+    item: AnalysedKernel,
+    archs: Sequence[str],
+    print_after: Sequence[str],
+    snapshots: dict[str, str],
+    sink: Sink,
+) -> tuple[UnitKernel, CompiledKernel]:
+    from tilec.emit.c_names import c_name
+    from tilec.emit.unit import UnitKernel
+    from tilec.ir.kernel_printer import print_kernel
+    from tilec.passes import pipeline
+
+    program = item.program
+    lowered: list[pipeline.Lowered] = []
+    several = len(archs) > 1
+    for arch in archs:
+
+        def snapshot(pass_name: str, result: object, arch: str = arch) -> None:
+            if pass_name in print_after:
+                key = f"{pass_name}"
+                text = f"// after {pass_name}, {program.name}, {arch}\n{_text(result)}"
+                snapshots[key] = snapshots.get(key, "") + text.rstrip("\n") + "\n\n"
+
+        lowered.append(
+            pipeline.run(
+                program,
+                TARGETS[arch],
+                item.candidate,
+                c_name(program.name),
+                arch if several else "",
+                snapshot,
+            )
+        )
+    plan = pipeline.plan_of(program, lowered)
+    kernels = tuple(
+        (kernel, _guard(arch, archs)) for arch, low in zip(archs, lowered, strict=True) for kernel in low.kernels
+    )
+    for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
+        sink.warning("W0601", warning, program.span)
+    manifest = {
+        "kernel": program.name,
+        "candidate": {n: str(v) for n, v in item.candidate.values.items()},
+        "origin": dict(item.candidate.origin),
+        "targets": {low.target.arch: list(low.decisions) for low in lowered},
+    }
+    texts = {
+        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels) for low in lowered
+    }
+    unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
+    return unit, CompiledKernel(program.name, program, plan, texts, manifest)
+
+
+def _text(result: object) -> str:
+    from tilec.ir.kernel_ir import Kernel
+    from tilec.ir.kernel_printer import print_kernel
+    from tilec.ir.printer import print_program
+    from tilec.ir.tile_ir import Program
+
+    match result:
+        case Program():
+            return print_program(result)
+        case Kernel():
+            return print_kernel(result)
+        case _:
+            return "\n".join(map(str, result)) if isinstance(result, tuple) else str(result)
+
+
+def _guard(arch: str, archs: Sequence[str]) -> str:
+    """The preprocessor condition under which the code of one of several architectures has a body."""
+    if len(archs) == 1:
+        return ""
+    own = TARGETS[arch]
+    if arch.endswith("a"):
+        return f"defined(__CUDA_ARCH_FEAT_SM{own.compute}_ALL)"
+    newer = [TARGETS[a].macro for a in archs if TARGETS[a].compute > own.compute]
+    upper = f" && __CUDA_ARCH__ < {min(newer)}" if newer else ""
+    return f"__CUDA_ARCH__ >= {own.macro}{upper}"
+
+
+def _signature(kernel: ast.Kernel) -> str:
+    """The kernel's head as written, on one line."""
+    starts = [part.span.start for part in (*kernel.clauses, *kernel.body) if part.span.end]
+    text = kernel.span.source.text[kernel.span.start : min(starts, default=kernel.span.end)]
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    head = " ".join(line for line in lines if line).rstrip().rstrip(":").rstrip()
+    return head.replace("( ", "(").replace(" )", ")").replace("[ ", "[").replace(" ]", "]")
+

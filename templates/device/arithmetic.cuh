@@ -48,38 +48,6 @@ __device__ __forceinline__ T abs_wrap(T x) {
 }
 //@ end
 
-//@ primitive max_nan
-/// The greater of two floats; a NaN wins.
-[[maybe_unused]] __device__ __forceinline__ float max_nan(float a, float b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-#else
-  return a > b || a != a ? a : b;
-#endif
-}
-[[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
-  return a > b || a != a ? a : b;
-}
-//@ end
-
-//@ primitive min_nan
-/// The lesser of two floats; a NaN wins.
-[[maybe_unused]] __device__ __forceinline__ float min_nan(float a, float b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float y;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-#else
-  return a < b || a != a ? a : b;
-#endif
-}
-[[maybe_unused]] __device__ __forceinline__ double min_nan(double a, double b) {
-  return a < b || a != a ? a : b;
-}
-//@ end
-
 //@ primitive max_of
 /// The greater of two integers.
 template <class T>

@@ -72,3 +72,66 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
   return total;
 }
 //@ end
+
+//@ primitive SharedArray
+/// N elements of shared memory.
+template <class T, int N>
+using SharedArray = T[N];
+//@ end
+
+//@ primitive cta_shared
+/// The CTA's shared memory, laid out as the struct T.
+template <class T>
+__device__ __forceinline__ T& cta_shared() {
+  __shared__ T storage;
+  return storage;
+}
+//@ end
+
+//@ primitive load_element
+/// One element of global memory.
+template <class T>
+__device__ __forceinline__ T load_element(const T* p) {
+  return *p;
+}
+//@ end
+
+//@ primitive store_element
+/// One element to global memory.
+template <class T>
+__device__ __forceinline__ void store_element(T* p, T x) {
+  *p = x;
+}
+//@ end
+
+//@ primitive opaque_zero
+/// 0 that the compiler cannot know to be 0: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_zero() { return gridDim.y - 1u; }
+//@ end
+
+//@ primitive reload needs Vector opaque_zero includes <cstdint> <cstring>
+/// The same vector, computed in a way that differs for each kWalk: what is derived from it is not
+/// kept in registers from one walk of a tile to the next but derived again from the narrow data.
+template <int kWalk, class T, int N>
+__device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  Vector<T, N> result = v;
+  if constexpr (kBytes % 4 == 0) {
+    const uint32_t zero = opaque_zero();
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      uint32_t word;
+      memcpy(&word, reinterpret_cast<const unsigned char*>(&v) + 4 * i, 4);
+      if constexpr (kWalk % 3 == 1) {
+        word ^= zero;
+      } else if constexpr (kWalk % 3 == 2) {
+        word |= zero;
+      } else {
+        word -= zero;
+      }
+      memcpy(reinterpret_cast<unsigned char*>(&result) + 4 * i, &word, 4);
+    }
+  }
+  return result;
+}
+//@ end

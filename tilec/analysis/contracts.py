@@ -9,7 +9,7 @@ from tilec.analysis.context import Context
 from tilec.analysis.declarations import names_in
 from tilec.analysis.entities import Integer, Known, Poison, ScalarRef, as_sym, describe
 from tilec.analysis.operators import binary
-from tilec.ir.symbolic import Apply, Sym
+from tilec.ir.symbolic import Apply, Sym, Var
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar
 from tilec.plan.constants import ConstantFault, fold_binary, is_comparison
 from tilec.syntax import ast
@@ -69,9 +69,27 @@ def require(cx: Context, clause: ast.Require, facts: list[HostExpr]) -> list[Con
                 )
                 continue
             learn(cx, part, condition, facts)
+            empty = _without_values(cx)
+            if empty is not None:
+                cx.error(
+                    "E0219",
+                    f"no `{empty}` fulfils `{part.span.text}` and what is required before it",
+                    help="a size is at least 0 and below 2^31",
+                )
+                del cx.facts.upper[empty]
+                continue
             if decided is None:
                 contracts.append(Contract(condition, part.span.text, part.span))
     return contracts
+
+
+def _without_values(cx: Context) -> Var | None:
+    """A size whose known bounds exclude each other."""
+    for var, high in cx.facts.upper.items():
+        low = cx.facts.range_of(var)[0]
+        if low is not None and low > high:
+            return var
+    return None
 
 
 def _is_condition(condition: HostExpr) -> bool:

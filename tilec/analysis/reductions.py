@@ -16,6 +16,7 @@ from tilec.analysis.entities import (
     describe,
     describe_type,
 )
+from tilec.analysis.typing_rules import broadcast_axes
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Block, Reduce, ReduceWith, Region, Scan, TileType, TopK, Value
@@ -205,12 +206,11 @@ def reduce_with(cx: Context, arguments: list[Entity], keywords: Keywords) -> Ent
             "E0321",
             f"the fn `{fn.fn.name}` of `reduce` must return scalars ({wanted}), as it takes them",
         )
+    joined = broadcast_axes(cx, [v.type for v in values], "reduce")
+    if joined is None:
+        return POISON
     region = Region(tuple(v for side in sides for v in side), Block(tuple(ops)), tuple(outputs))
-    outs = tuple(
-        cx.new_value(
-            TileType(v.type.dtype, tuple(a for n, a in enumerate(v.type.axes) if n != axis))
-        )
-        for v in values
-    )
+    kept = tuple(a for n, a in enumerate(joined) if n != axis)
+    outs = tuple(cx.new_value(TileType(v.type.dtype, kept)) for v in values)
     cx.add(ReduceWith(outs=outs, span=cx.span, args=tuple(values), axis=axis, combine=region))
     return TupleOf(tuple(Tile(o) for o in outs)) if isinstance(x, TupleOf) else Tile(outs[0])

@@ -94,7 +94,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     parameters, names = _parameters(program, kernel)
     prologue = _prologue(kernel, writer, text)
     shared = [
-        f"{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]} {b.name}[{b.count_text or b.count}];"
+        f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
+        f"{b.count_text or b.count}> {b.name};"
         for b in kernel.shared
     ]
     everything = "\n".join([text, *prologue, *shared])

@@ -104,7 +104,10 @@ class Renderer:
             for other in args[1:]:
                 total = f"{self.prefix}{atom.op}_of({total}, {other.text})"
             return Text(total)
-        exact = self.nonnegative(atom.args[0]) and (atom.args[1].constant or 0) > 0
+        divisor = atom.args[1]
+        exact = self.nonnegative(atom.args[0]) and (
+            divisor.constant > 0 if divisor.constant is not None else self.nonnegative(divisor - 1)
+        )
         if exact:
             sign = "/" if atom.op == "//" else "%"
             return Text(f"{args[0].at(PRODUCT)} {sign} {args[1].at(UNARY)}", PRODUCT)
@@ -129,7 +132,8 @@ class Renderer:
             case k.Element():
                 return Text(self.element(expr.fragment))
             case k.Memory():
-                access = Text(f"{expr.pointer}[{self.expr(expr.offset)}]")
+                offset = self.piece(expr.offset).at(SUM)
+                access = Text(f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})")
                 if not expr.guards:
                     return access
                 return Text(f"{self.conjunction(expr.guards, OR)} ? {access.text} : {_zero(expr.rep)}", CHOICE)

@@ -20,7 +20,7 @@ class HostRenderer:
     def __init__(self, variables: frozenset[Var], tiles: dict[str, int]):
         self.tiles = tiles
         names = {v: c_name(v.name) for v in variables}
-        self.renderer = Renderer(names, lambda sym: True, {}, "host_")
+        self.renderer = Renderer(names, _surely_nonnegative, {}, "host_")
 
     def sym(self, sym: Sym) -> Text:
         """A size, with the numbers of tile-size parameters put in."""
@@ -88,3 +88,9 @@ class HostRenderer:
                 level = _LEVELS[expr.op]
                 return Text(f"{args[0].at(level)} {expr.op} {args[1].at(level - 1)}", level)
 
+
+
+def _surely_nonnegative(sym: Sym) -> bool:
+    """Whether sizes that are at least 0 make a Sym at least 0; of a divisor less one only a number is sure."""
+    low = sym.bounds(lambda var: (0, None) if var.kind == "dim" else (None, None))[0]
+    return low is not None and low >= 0

@@ -56,6 +56,8 @@ class KernelWriter:
 
     def __init__(self, kernel: k.Kernel, facts: Facts):
         self.kernel = kernel
+        self._axes: tuple[k.LoopAxis, ...] | None = None
+        self._last: tuple[str, int] | None = None
         constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
         self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
 
@@ -85,18 +87,18 @@ class KernelWriter:
 
     def op(self, op: k.Op) -> str:
         """One op through its macro."""
-        comment = self._comment(op.span)
+        comment = self._comment(op.span) if self._axes is None else ""
         macro = _macros()[_macro_name(op)]
         match op:
             case k.TileLoop():
                 head, rest = _split_head(op.body)
-                outer = self._axis
-                self._axis = next((a for a in op.axes if a.vectorised), None)
+                outer, self._axes = self._axes, op.axes
                 text = macro(op, self, self.block(head), self.block(rest))
-                self._axis = outer
+                self._axes = outer
             case k.Elements():
                 head, rest = _split_head(op.body)
-                text = macro(op, self, self._axis, self.block(head), self.block(rest))
+                axis = next((a for a in self._axes or () if a.vectorised), None)
+                text = macro(op, self, axis, self.block(head), self.block(rest))
             case k.Loop():
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform():
@@ -105,13 +107,11 @@ class KernelWriter:
                 text = macro(op, self)
         return comment + str(text).strip("\n")
 
-    _axis: k.LoopAxis | None = None
-
     def _comment(self, span: Span) -> str:
         if span is NOWHERE or span.source.name == "<none>":
             return ""
         line = span.line
-        if (span.source.name, line) == getattr(self, "_last", None):
+        if (span.source.name, line) == self._last:
             return ""
         self._last = (span.source.name, line)
         text = span.source.line(line).split("#")[0].strip()
@@ -140,7 +140,9 @@ class KernelWriter:
         return "" if text == "0" else f" + {text}"
 
     def guards(self, guards: tuple[k.Expr, ...]) -> str:
-        """A condition."""
+        """A condition, "" for none."""
+        if not guards:
+            return ""
         return self.renderer.conjunction(guards)
 
     def element(self, fragment: k.Fragment) -> str:
@@ -214,11 +216,9 @@ class KernelWriter:
                 text = f"({text})"
         return f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
 
-    def mentions(self, *names_and_texts: str) -> bool:
-        """Whether any of the leading identifiers occurs in the texts behind them."""
-        names = [n for n in names_and_texts if n.isidentifier()]
-        texts = " ".join(n for n in names_and_texts if not n.isidentifier())
-        return any(re.search(rf"\b{n}\b", texts) for n in names)
+    def mentions(self, names: list[str], text: str) -> bool:
+        """Whether any of the identifiers occurs in the text."""
+        return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
 
     def fill(self, fragment: k.Fragment, initial: k.Expr) -> str:
         """Every register of a fragment set to a value."""

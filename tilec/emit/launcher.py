@@ -140,7 +140,7 @@ class LauncherContext:
     def _launch(self, launch: Launch) -> dict[str, Any]:
         return {
             "kernel": launch.kernel,
-            "condition": self.host.piece(launch.condition).at(7),
+            "condition": self.host.condition(launch.condition),
             "grid": self.host.size(launch.grid),
             "block": launch.block,
             "shared_bytes": launch.shared_bytes,

@@ -13,24 +13,30 @@ def indent(text: str) -> str:
     Continues what is too long on a line that is indented by four more. Blank lines are kept, at most one in a row."""
     result: list[str] = []
     depth = 0
+    open_namespaces = 0
     for raw in text.split("\n"):
         line = raw.strip()
         if not line:
-            if result and result[-1] and not result[-1].endswith("{"):
+            if result and result[-1] and (not result[-1].endswith("{") or depth == 0):
                 result.append("")
             continue
         closing = len(line) - len(line.lstrip("}"))
         if line.startswith("}"):
             while result and not result[-1]:
                 result.pop()
-        level = depth - (closing if line.startswith("}") else 0)
+        level = max(0, depth - (closing if line.startswith("}") else 0))
         if line.startswith("#") and not line.startswith("#pragma"):
             level = 0
         if line in ("public:", "private:"):
             level -= 1
         result += _wrap("  " * level + line)
         code = _code(line)
-        depth += code.count("{") - code.count("}")
+        if code.startswith("namespace"):
+            open_namespaces += 1
+        elif code.startswith("}") and open_namespaces and depth == 0:
+            open_namespaces -= 1
+        else:
+            depth += code.count("{") - code.count("}")
     return "\n".join(result).strip("\n") + "\n"
 
 

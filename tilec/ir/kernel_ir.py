@@ -286,6 +286,15 @@ class LoadVector(Op):
 
 
 @dataclass(frozen=True)
+class Reload(Op):
+    """The current vector of `source` again as `target`, hidden from the compiler's memory of what earlier walks derived from it."""
+
+    target: Fragment
+    source: Fragment
+    walk: int
+
+
+@dataclass(frozen=True)
 class StoreVector(Op):
     """The current vector of `source`, converted to `rep`, to `pointer + offset`; as LoadVector."""
 

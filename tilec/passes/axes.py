@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.symbolic import Sym
+from tilec.passes.facts import Facts
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 
@@ -114,7 +115,7 @@ class _Union:
 
 
 def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
-    """The nest, with layout-free values cloned per use, and its classes. Raises E0502 where a tile would run along one class twice."""
+    """The nest, with layout-free values cloned per use, and its classes. Raises E0511 where a tile would run along one class twice."""
     nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full)))
     try:
         return nest, _classes(program, nest)
@@ -124,7 +125,7 @@ def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
         return nest, _classes(program, nest)
     except _Conflict as conflict:
         raise fail(
-            "E0502",
+            "E0511",
             "a tile is combined with its own transpose",
             conflict.value.span,
             help="store it to a `temp` in one nest and load it in the other order in the next",
@@ -183,13 +184,14 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
                     join_all(m.result, m.then)
                     join_all(m.result, m.otherwise)
             case t.Load() | t.Store() | t.Atomic():
-                _note_access(op, union, extents, join)
+                _note_access(program, op, union, extents, join)
             case _:
                 pass
     return _collect(program, ops, union, extents)
 
 
 def _note_access(
+    program: t.Program,
     op: t.Load | t.Store | t.Atomic,
     union: _Union,
     extents: dict[Key, t.Axis],
@@ -201,8 +203,8 @@ def _note_access(
     if result is None:
         value = op.value if isinstance(op, t.Store | t.Atomic) else None
         for k in range(rank):
-            axis = _access_axis(op.access, k)
-            if axis is not None and not axis.is_one:
+            axis = _access_axis(program, op.access, k)
+            if not axis.is_one:
                 union.find((-1 - op_key(op), k))
                 extents[-1 - op_key(op), k] = axis
                 if value is not None and value.type.rank == rank and not value.type.axes[k].is_one:
@@ -217,21 +219,26 @@ def _note_access(
                 union.join((-1 - op_key(op), k), (term.index.id, n))
 
 
-def _access_axis(access: t.Access, k: int) -> t.Axis | None:
-    """Axis k of what an access selects; None where only `:` terms make it (the value's axis stands for it)."""
-    for term, axes in zip(access.terms, term_axes(access), strict=True):
+def _access_axis(program: t.Program, access: t.Access, k: int) -> t.Axis:
+    """Axis k of what an access selects."""
+    view = next((v for v in program.views if v.name == access.view), None)
+    dims = program.tensor(access.tensor).dims if view is None else view.dims
+    one = t.Axis(Sym.of(1), 1)
+    for n, (term, axes) in enumerate(zip(access.terms, term_axes(access), strict=True)):
         if k not in axes:
             continue
         match term:
             case t.AtSpan():
                 return t.Axis(term.extent, term.extent.constant)
+            case t.AtAll():
+                return t.Axis(dims[n], Facts.of(program).upper_bound(dims[n]))
             case t.AtTile():
                 axis = term.index.type.axes[axes.index(k)]
                 if not axis.is_one:
                     return axis
             case _:
                 pass
-    return None
+    return one
 
 
 def _collect(program: t.Program, ops: list[t.Op], union: _Union, extents: dict[Key, t.Axis]) -> Axes:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import Launch, LaunchPlan, Step, TargetPlan, Workspace, product
+from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
 from tilec.ir.symbolic import Sym, ceildiv
 from tilec.passes import sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.axes import classify
+from tilec.passes.facts import Facts
 from tilec.passes.lower import lower_nest
 from tilec.passes.placement import place
 from tilec.passes.supported import check_supported
@@ -49,6 +50,7 @@ def run(
 ) -> Lowered:
     """Every pass. Raises TileError with the code of what cannot be compiled."""
     check_supported(program)
+    numeric = Facts.of(program).numeric
     kernels: list[k.Kernel] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
@@ -68,26 +70,53 @@ def run(
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
             kernels.append(kernel)
-            launches.append(_launch(kernel, variant))
+            launches.append(_launch(kernel, variant, numeric))
             decisions.append(_decision(kernel, variant))
-        instances = product(tuple(a.trips for a in nest.grid))
+        instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
-    workspace, total = _workspace(program)
+    workspace, total = _workspace(program, numeric)
     return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
 
 
-def _launch(kernel: k.Kernel, variant: Variant) -> Launch:
-    grid = ceildiv(kernel.instances, kernel.batch)
-    return Launch(kernel.name, variant.condition, grid, kernel.threads, kernel.arguments)
+def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
+    grid = ceildiv(numeric(kernel.instances), kernel.batch)
+    return Launch(
+        kernel.name, _numbers(variant.condition, numeric), grid, kernel.threads, kernel.arguments
+    )
 
 
-def _workspace(program: t.Program) -> tuple[tuple[Workspace, ...], Sym]:
+def _numbers(condition: LaunchCondition, numeric: Callable[[Sym], Sym]) -> LaunchCondition:
+    """A condition with the candidate's numbers for tile sizes."""
+    match condition:
+        case Sym():
+            return numeric(condition)
+        case t.HostOp():
+            return t.HostOp(condition.op, tuple(_host_numbers(a, numeric) for a in condition.args))
+        case AllOf():
+            return AllOf(tuple(_numbers(p, numeric) for p in condition.parts))
+        case _:
+            return condition
+
+
+def _host_numbers(expr: t.HostExpr, numeric: Callable[[Sym], Sym]) -> t.HostExpr:
+    match expr:
+        case Sym():
+            return numeric(expr)
+        case t.HostOp():
+            return t.HostOp(expr.op, tuple(_host_numbers(a, numeric) for a in expr.args))
+        case _:
+            return expr
+
+
+def _workspace(
+    program: t.Program, numeric: Callable[[Sym], Sym]
+) -> tuple[tuple[Workspace, ...], Sym]:
     """Places of the temps, each at a multiple of 256 bytes."""
     places: list[Workspace] = []
     offset = Sym.of(0)
     for tensor in program.tensors:
         if tensor.role == "temp":
-            size = ceildiv(product(tensor.dims) * tensor.dtype.bits, 8)
+            size = ceildiv(numeric(product(tensor.dims)) * tensor.dtype.bits, 8)
             size = ceildiv(size, 256) * 256
             places.append(Workspace(tensor.name, offset, size))
             offset = offset + size

@@ -13,7 +13,7 @@ def check_supported(program: t.Program) -> None:
     for tensor in program.tensors:
         if tensor.dtype.bits < 8:
             raise fail(
-                "E0504",
+                "E0513",
                 f"`{tensor.name}` has 4-bit elements, which cannot be compiled to CUDA yet",
                 tensor.span,
                 note="the reference interpreter runs it: `tilec run --device reference`",

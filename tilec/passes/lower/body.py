@@ -49,6 +49,14 @@ class Body(AddressBuilder):
         self.elements: list[k.Op] = []
         self.memo: dict[tuple[int, Coords], k.Expr] = {}
         self.uses: dict[int, int] = {}
+        self.local_names: set[str] = set()
+        self.reloaded: dict[str, k.Fragment] = {}
+
+    def local_name(self, wanted: str) -> str:
+        """A name inside of the walk, free again behind it."""
+        name = self.context.names.unique(wanted)
+        self.local_names.add(name)
+        return name
 
     # ---- values
 
@@ -75,16 +83,32 @@ class Body(AddressBuilder):
             return context.scalar(value)
         fragment = context.fragments.get(value.id)
         if fragment is not None:
-            return k.Element(fragment, fragment.rep)
+            return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
         if key not in self.memo:
             expr = self._evaluate(context.definition(value), value, coords)
             if self._deserves_name(value, expr):
-                name = context.names.unique(value.name or _hint(context.definition(value)))
+                name = self.local_name(value.name or _hint(context.definition(value)))
                 self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
                 expr = k.Local(name, expr.rep)
             self.memo[key] = expr
         return self.memo[key]
+
+    def _again(self, fragment: k.Fragment) -> k.Fragment:
+        """A held fragment in this walk. Narrow data is widened anew in every walk after the first: the wide copies would take
+        twice the registers from one walk to the next."""
+        fast = next((a for a in fragment.axes if a.vectorised), None)
+        if fast is None or fragment.local or fragment.rep.bits >= 32:
+            return fragment
+        if fragment.name not in self.reloaded:
+            walk = self.context.walks.get(fragment.name, 0)
+            self.context.walks[fragment.name] = walk + 1
+            again = fragment
+            if walk:
+                again = k.Fragment(self.local_name(f"{fragment.name}_again"), fragment.rep, (fast,), local=True)
+                self.loads.append(k.Reload(again, fragment, walk))
+            self.reloaded[fragment.name] = again
+        return self.reloaded[fragment.name]
 
     def _deserves_name(self, value: t.Value, expr: k.Expr) -> bool:
         if isinstance(expr, k.Local | k.Literal_ | k.Element):
@@ -152,7 +176,7 @@ class Body(AddressBuilder):
             self.elements = self.prelude
         expr = self.value(value, coords)
         if not isinstance(expr, k.Local | k.Literal_ | k.Element):
-            name = self.context.names.unique(value.name or "index")
+            name = self.local_name(value.name or "index")
             self.elements.append(k.Let(name, expr.rep, expr, span=value.span))
             expr = k.Local(name, expr.rep)
             self.memo[value.id, coords] = expr
@@ -168,7 +192,7 @@ class Body(AddressBuilder):
             guards = address.guards
             return k.Memory(address.pointer, address.element, dtype, guards.all)
         fragment = k.Fragment(
-            self.context.names.unique(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
+            self.local_name(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
         )
         self.loads.append(
             k.LoadVector(
@@ -248,6 +272,7 @@ class Body(AddressBuilder):
             )
         body += [without(op, around) for op in after]
         self.context.out.append(k.TileLoop(self.axes, tuple(around), tuple(body), span=span))
+        self.context.names.release(self.local_names)
 
 
 def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
@@ -309,14 +334,14 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
 def not_compiled(op: t.Op, span: Span) -> Exception:
     """The error for an op that parses and interprets but has no lowering."""
     names = {
-        "Dot": ("E0501", "products (`@`)"),
-        "Scan": ("E0503", "scans (`cumsum`, `cummax`)"),
-        "TopK": ("E0503", "`topk`"),
-        "ReduceWith": ("E0503", "`reduce` with a function"),
-        "Reshape": ("E0503", "`.reshape` of a computed tile"),
-        "Slice": ("E0503", "slices of a computed tile"),
+        "Dot": ("E0510", "products (`@`)"),
+        "Scan": ("E0512", "scans (`cumsum`, `cummax`)"),
+        "TopK": ("E0512", "`topk`"),
+        "ReduceWith": ("E0512", "`reduce` with a function"),
+        "Reshape": ("E0512", "`.reshape` of a computed tile"),
+        "Slice": ("E0512", "slices of a computed tile"),
     }
-    code, what = names.get(type(op).__name__, ("E0503", f"`{type(op).__name__}`"))
+    code, what = names.get(type(op).__name__, ("E0512", f"`{type(op).__name__}`"))
     return fail(
         code,
         f"{what} cannot be compiled to CUDA yet",

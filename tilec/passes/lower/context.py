@@ -50,7 +50,8 @@ class Context:
     pointers: dict[str, bool] = field(default_factory=dict)
     """tensors used, and whether they are written"""
     used_syms: set[Var] = field(default_factory=set)
-    loop_depth: int = 0
+    walks: dict[str, int] = field(default_factory=dict)
+    """how many walks have read each held fragment of narrow data"""
 
     # ---- axes
 

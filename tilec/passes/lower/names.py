@@ -39,3 +39,7 @@ class Names:
             name = f"{base}_{number}"
         self.used.add(name)
         return name
+
+    def release(self, names: set[str]) -> None:
+        """Names whose scope has ended may be taken again."""
+        self.used -= names

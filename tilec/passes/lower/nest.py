@@ -295,7 +295,7 @@ class _Statements:
             dtype = context.program.tensor(op.access.tensor).dtype
             if fast is not None and vector_access(address, fast):
                 vector = k.Fragment(
-                    context.names.unique(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
+                    body.local_name(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
                 )
                 inside.append(k.Assign(vector, expr, span=op.span))
                 after.append(
@@ -375,10 +375,8 @@ class _Statements:
         body, outer = [], context.out  # type: ignore[var-annotated]
         context.out = body
         context.limits.append({})
-        context.loop_depth += 1
         self.block(op.body)
         self._yields(op, variables)
-        context.loop_depth -= 1
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))

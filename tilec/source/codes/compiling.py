@@ -5,22 +5,22 @@ from __future__ import annotations
 from tilec.source.codes.entry import CodeEntry
 
 CODES: dict[str, CodeEntry] = {
-    "E0501": CodeEntry(
+    "E0510": CodeEntry(
         "products cannot be compiled yet",
         "`a @ b` and `dot(a, b)` are checked and run by the reference interpreter, but tilec cannot turn them into CUDA yet. "
         "`tilec run --device reference FILE` computes the kernel.",
     ),
-    "E0502": CodeEntry(
+    "E0511": CodeEntry(
         "a tile is combined with its own transpose",
         "`x + x.T` needs one tile in two layouts at once. Write the tile to a `temp` in one `parallel` nest and load it in the "
         "other order in the next.",
     ),
-    "E0503": CodeEntry(
+    "E0512": CodeEntry(
         "an operation cannot be compiled yet",
         "Scans (`cumsum`, `cummax`), `topk`, `reduce` with a function of your own, and `.reshape` or constant slices of computed "
         "tiles are checked and interpreted, but have no CUDA form yet.",
     ),
-    "E0504": CodeEntry(
+    "E0513": CodeEntry(
         "4-bit tensors cannot be compiled yet",
         "`i4` and `u4` tensors are checked and interpreted, but have no CUDA form yet.",
     ),
