@@ -134,3 +134,19 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
   return result;
 }
 //@ end
+
+//@ primitive resident_ctas
+/// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has room
+/// (CUDA C++ Programming Guide, technical specifications per compute capability).
+constexpr int resident_ctas(int threads, int wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+  constexpr int kThreadsPerSm = 1024;
+#elif defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+  constexpr int kThreadsPerSm = 1536;
+#else
+  constexpr int kThreadsPerSm = 2048;
+#endif
+  return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
+}
+//@ end
