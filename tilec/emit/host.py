@@ -194,6 +194,8 @@ class HostRenderer:
             return piece.at(PRIMARY)
         if isinstance(expr, HostOp) and self._is_float(expr) == (kind == "double"):
             return piece.at(PRIMARY)
+        if isinstance(expr, HostNumber):
+            return _number(float(expr.value)).at(PRIMARY)
         return f"static_cast<{kind}>({piece.text})"
 
     def _turns(self, expr: HostOp) -> bool:

@@ -33,8 +33,10 @@ class UnitKernel:
 def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> str:
     """The `.cu`. Byte-identical for equal input."""
     contexts = []
+    kernel_texts: list[str] = []
     for kernel in kernels:
         texts = render_kernels(kernel.program, list(kernel.kernels))
+        kernel_texts += [*texts.bodies, *texts.wrappers]
         contexts.append(
             {
                 "name": c_name(kernel.plan.name),
@@ -44,7 +46,7 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
                 "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),
             }
         )
-    kernel_text = "\n".join("\n".join([*(b["text"] for b in c["bodies"]), *c["wrappers"]]) for c in contexts)
+    kernel_text = "\n".join(kernel_texts)
     primitives = closure(kernel_text)
     helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
     headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
