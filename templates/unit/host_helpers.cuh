@@ -42,8 +42,8 @@
 //@ end
 
 //@ primitive host_saturated includes <cstdint>
-/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A double
-/// near 2^63 is off by less than 2^12, and the margin here is 2^51.
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
   constexpr double kEnd = 9.22e18;
   if (estimate > -kEnd && estimate < kEnd) return false;
@@ -134,9 +134,11 @@ struct host_Argument {
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
 template <int kCount>
-cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount], host_Sentence* sentence) {
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
   for (const host_Argument& a : arguments) {
-    if (a.bytes > int64_t{1} << 60) return sentence->refuse(a.name, " has more than 2^60", " bytes");
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
     if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
     if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
@@ -147,7 +149,9 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount], host_
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
-        return sentence->refuse(a.written ? a.name : b.name, " overlaps ", a.written ? b.name : a.name);
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
