@@ -31,7 +31,7 @@ from tilec.targets.table import Target
 LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
 """(threads, vectors per thread) for 16-byte vectors, by size."""
 
-SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (1024, 16), (1024, 32))
+SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
 """The same for single elements, whose addresses and predicates take registers too."""
 
 REGISTERS_BESIDES = 30

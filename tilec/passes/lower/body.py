@@ -271,8 +271,35 @@ class Body(AddressBuilder):
                 )
             )
         body += [without(op, around) for op in after]
-        self.context.out.append(k.TileLoop(self.axes, tuple(around), tuple(body), span=span))
+        loop = k.TileLoop(self.axes, tuple(around), tuple(body), span=span)
+        self.context.out.append(whole_or_cut(loop, span))
         self.context.names.release(self.local_names)
+
+
+def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
+    """A walk whose vectors an upper bound may cut: where the bound leaves all of the tile, a form without the cuts."""
+    cuts = {op.count for op in loop.body if isinstance(op, k.LoadVector | k.StoreVector) and op.count is not None}
+    bounds: dict[k.Expr, None] = {}
+    for cut in sorted(cuts, key=repr):
+        for bound in cut_bounds(cut):
+            bounds[bound] = None
+    fast = next((a for a in loop.axes if a.vectorised), None)
+    guarded = any(isinstance(op, k.Elements) and op.guards for op in loop.body)
+    if not bounds or fast is None or fast.layout.streams or guarded:
+        return loop
+    capacity = k.Literal_(fast.layout.capacity, I32)
+    conditions = tuple(k.Apply("ge", (bound, capacity), BOOL) for bound in bounds)
+    body = tuple(
+        replace(op, count=None) if isinstance(op, k.LoadVector | k.StoreVector) else op for op in loop.body
+    )
+    return k.IfUniform(conjunction(conditions), (replace(loop, body=body),), (loop,), span=span)
+
+
+def cut_bounds(count: k.Expr) -> list[k.Expr]:
+    """The bounds whose least makes a tail's count."""
+    if isinstance(count, k.Apply) and count.op == "min":
+        return [bound for arg in count.args for bound in cut_bounds(arg)]
+    return [count.args[0]] if isinstance(count, k.Apply) else []
 
 
 def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
