@@ -162,6 +162,33 @@ def test_cmake_finds_the_nvcc_of_the_python_packages(tmp_path: Path) -> None:
     assert run([cmake, "-P", script], tmp_path).strip() == f"-- {toolkit('wheels').path}"
 
 
+def test_the_cmake_project_of_the_document(tmp_path: Path) -> None:
+    document = (ROOT / "docs/cpp.md").read_text()
+    (text,) = re.findall(r"^```\n(cmake_minimum.*?)^```", document, re.DOTALL | re.MULTILINE)
+    assert "DEPFILE softmax.d" in text
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        return
+    folder = project(tmp_path).parent
+    (folder / "CMakeLists.txt").write_text(text)
+    kernel = TWINS["one"].replace("first", "softmax")
+    (folder / "softmax.tile").write_text(f'import "common.tile"\n{kernel}')
+    (folder / "main.cpp").write_text(
+        '#include "softmax.h"\n'
+        "int main() { return softmax(nullptr, nullptr, 0, nullptr, nullptr); }\n"
+    )
+    nvcc = toolkit("system")
+    options = [f"-DTILEC={tmp_path / 'tilec'}", f"-DCMAKE_CUDA_COMPILER={nvcc.program}"]
+    options += [f"-DCMAKE_CUDA_HOST_COMPILER={find_host_compiler(nvcc).path}"]
+    run([cmake, "-G", "Unix Makefiles", "-B", "build", *options, "."], folder)
+    build = [cmake, "--build", "build"]
+    run(build, folder)
+    run([folder / "build/program"], folder)
+    assert "Building CUDA" not in run(build, folder)
+    edit(folder / "common.tile")
+    assert "Building CUDA" in run(build, folder)
+
+
 def headers(folder: Path) -> list[str]:
     """The headers of all samples that are compiled."""
     names = ["vector_add", "softmax", "norms"]
