@@ -26,6 +26,7 @@ kernel scaled[BN = 1024](x: f32[M, N], alpha: f32, n: u32, flag: bool, z: u64, h
     require alpha > -0.5 and alpha * 3 < 2.0
     require n > 3 or flag
     require M / 2 >= 0.5
+    require max(alpha, 0.5) < 0.9 or min(alpha, h) > 0.75 or flag
     require min(M, N) < 20000
     require M * N * M <= 4000000000000000
     for r in parallel(M):
