@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
+from tilec.emit.expressions import UNARY
 from tilec.emit.kernel_text import KernelWriter, environment
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
@@ -47,7 +48,14 @@ def render_kernels(
         ]
         fixed = [(c, n) for c, n in first.constants.items() if c not in varying]
         text = macros.body(  # type: ignore[attr-defined]
-            name, varying, [*first.tiles, *fixed], first.parameters, first.shared, first.prologue, first.text
+            name,
+            varying,
+            [*first.tiles, *fixed],
+            first.parameters,
+            first.shared,
+            "dynamic_shared" if first.kernel.dynamic else "cta_shared",
+            first.prologue,
+            first.text,
         )
         bodies.append(indent(str(text)))
         for draft in group:
@@ -97,6 +105,10 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
         f"{b.count_text or b.count}> {b.name};"
         for b in kernel.shared
+    ]
+    shared += [
+        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}" + (f"[{b.slots}];" if b.slots > 1 else ";")
+        for b in kernel.tiles
     ]
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
@@ -195,7 +207,7 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
                 if mentions(digit_.name):
-                    grid.append(f"const int {digit_.name} = instance % {trips.at(1)};")
+                    grid.append(f"const int {digit_.name} = instance % {trips.at(UNARY)};")
                 grid.append(f"instance /= {trips.text};")
             if mentions(kernel.grid[0].name):
                 grid.append(f"const int {kernel.grid[0].name} = instance;")
