@@ -154,7 +154,9 @@ def _compile_kernel(
         )
     plan = pipeline.plan_of(program, lowered)
     kernels = tuple(
-        (kernel, _guard(arch, archs)) for arch, low in zip(archs, lowered, strict=True) for kernel in low.kernels
+        (kernel, _guard(arch, archs))
+        for arch, low in zip(archs, lowered, strict=True)
+        for kernel in low.kernels
     )
     for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
         sink.warning("W0601", warning, program.span)
@@ -165,7 +167,8 @@ def _compile_kernel(
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
     texts = {
-        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels) for low in lowered
+        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels)
+        for low in lowered
     }
     unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
     return unit, CompiledKernel(program.name, program, plan, texts, manifest)
@@ -205,4 +208,3 @@ def _signature(kernel: ast.Kernel) -> str:
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     head = " ".join(line for line in lines if line).rstrip().rstrip(":").rstrip()
     return head.replace("( ", "(").replace(" )", ")").replace("[ ", "[").replace(" ]", "]")
-

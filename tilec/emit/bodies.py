@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
-from tilec.emit.kernel_text import KernelWriter, environment
+from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
+from tilec.ir.facts import Facts
 from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
 from tilec.ir.tile_ir import Program
-from tilec.passes.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,7 @@ class KernelTexts:
     wrappers: tuple[str, ...]
 
 
-def render_kernels(
-    program: Program, kernels: list[tuple[k.Kernel, str]]
-) -> KernelTexts:
+def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> KernelTexts:
     """Bodies and entry points; each kernel comes with the preprocessor condition of its architecture, or ""."""
     facts = Facts.of(program)
     drafts: list[Draft] = []
@@ -37,17 +35,25 @@ def render_kernels(
     bodies: list[str] = []
     wrappers: list[str] = []
     numbers: dict[str, int] = {}
-    macros = environment().get_template("unit/kernel.jinja").module
+    unit = macros("unit/kernel.jinja")
     for (base, _), group in groups.items():
         numbers[base] = numbers.get(base, 0) + 1
         name = base if numbers[base] == 1 else f"{base}_{numbers[base]}"
         first = group[0]
         varying = [
-            c for c in first.constants if len(group) > 1 and len({d.constants[c] for d in group}) > 1
+            c
+            for c in first.constants
+            if len(group) > 1 and len({d.constants[c] for d in group}) > 1
         ]
         fixed = [(c, n) for c, n in first.constants.items() if c not in varying]
-        text = macros.body(  # type: ignore[attr-defined]
-            name, varying, [*first.tiles, *fixed], first.parameters, first.shared, first.prologue, first.text
+        text = unit["body"](
+            name,
+            varying,
+            [*first.tiles, *fixed],
+            first.parameters,
+            first.shared,
+            first.prologue,
+            first.text,
         )
         bodies.append(indent(str(text)))
         for draft in group:
@@ -58,7 +64,7 @@ def render_kernels(
             wrappers.append(
                 indent(
                     str(
-                        macros.wrapper(  # type: ignore[attr-defined]
+                        unit["wrapper"](
                             draft.kernel.name,
                             draft.guard,
                             draft.kernel.threads,
@@ -114,7 +120,9 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     constants["kGroup"] = kernel.threads // kernel.batch
     constants["kInstances"] = kernel.batch
     constants = {c: n for c, n in constants.items() if re.search(rf"\b{c}\b", everything)}
-    tiles = [(c_name(c), n) for c, n in kernel.constants if re.search(rf"\b{c_name(c)}\b", everything)]
+    tiles = [
+        (c_name(c), n) for c, n in kernel.constants if re.search(rf"\b{c_name(c)}\b", everything)
+    ]
     key = "\x00".join([everything, *parameters, guard, repr(tiles)])
     return Draft(kernel, guard, text, prologue, parameters, names, shared, constants, tiles, key)
 
@@ -183,7 +191,11 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             mentioned += " thread"
         single = len(kernel.grid) == 1
         name = kernel.grid[0].name if single else "instance"
-        grid.append(f"const int {name} = {first};" if single or len(kernel.grid) == 1 else f"int instance = {first};")
+        grid.append(
+            f"const int {name} = {first};"
+            if single or len(kernel.grid) == 1
+            else f"int instance = {first};"
+        )
         if live:
             total = render.sym(kernel.instances).at(4)
             grid.append(f"const bool live = {name} < {total};")
@@ -206,4 +218,3 @@ def _drop_last_division(lines: list[str]) -> list[str]:
     while lines and lines[-1].startswith("instance /="):
         lines = lines[:-1]
     return lines
-

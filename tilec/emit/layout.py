@@ -53,7 +53,9 @@ def _wrap(line: str) -> list[str]:
     margin = line[: len(line) - len(stripped)]
     if stripped.startswith("//"):
         return _wrap_comment(margin, stripped)
-    if stripped.startswith("#") or '"' in stripped and stripped.startswith(("return fail", "static_assert")):
+    if stripped.startswith("#") or (
+        '"' in stripped and stripped.startswith(("return fail", "static_assert"))
+    ):
         return _wrap_code(line, margin)
     return _wrap_code(line, margin)
 

@@ -124,9 +124,7 @@ class WarpCombine:
     rep: DType
 
 
-Expr: TypeAlias = (
-    "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
-)
+Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
 
 
 # ------------------------------------------------------------------------------------- storage and axes
@@ -482,7 +480,10 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of static shared memory."""
-        return sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
+        return sum(
+            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
+            for b in self.shared
+        )
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

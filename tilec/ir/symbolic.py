@@ -51,7 +51,9 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
 def _atom_key(atom: Atom) -> tuple[int, str]:
-    return (0, f"{atom.kind}:{atom.name}:{atom.key:09d}") if isinstance(atom, Var) else (1, str(atom))
+    return (
+        (0, f"{atom.kind}:{atom.name}:{atom.key:09d}") if isinstance(atom, Var) else (1, str(atom))
+    )
 
 
 def _monomial_key(monomial: Monomial) -> tuple[int, list[tuple[int, str]]]:
@@ -212,7 +214,9 @@ class Sym:
             total = total + product
         return total
 
-    def bounds(self, range_of: Callable[[Var], tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    def bounds(
+        self, range_of: Callable[[Var], tuple[int | None, int | None]]
+    ) -> tuple[int | None, int | None]:
         """(least, greatest) value by interval arithmetic, None where unbounded. Sound, not tight."""
         low: int | None = 0
         high: int | None = 0
@@ -230,7 +234,10 @@ class Sym:
             return "0"
         text = ""
         for monomial, coefficient in self.terms:
-            parts = [str(a) if not isinstance(a, Apply) or a.op in ("min", "max") else f"({a})" for a in monomial]
+            parts = [
+                str(a) if not isinstance(a, Apply) or a.op in ("min", "max") else f"({a})"
+                for a in monomial
+            ]
             if len(self.terms) == 1 and coefficient == 1 and len(monomial) == 1:
                 parts = [str(monomial[0])]
             magnitude = abs(coefficient)
@@ -280,9 +287,15 @@ def _atom_bounds(atom: Atom, range_of: Callable[[Var], Interval]) -> Interval:
     known_lows = [x for x in lows if x is not None]
     known_highs = [x for x in highs if x is not None]
     if atom.op == "min":
-        return (min(known_lows) if len(known_lows) == len(lows) else None, min(known_highs, default=None))
+        return (
+            min(known_lows) if len(known_lows) == len(lows) else None,
+            min(known_highs, default=None),
+        )
     if atom.op == "max":
-        return (max(known_lows, default=None), max(known_highs) if len(known_highs) == len(highs) else None)
+        return (
+            max(known_lows, default=None),
+            max(known_highs) if len(known_highs) == len(highs) else None,
+        )
     divisor = spans[1]
     if divisor[0] is None or divisor[0] <= 0:
         return (None, None)
@@ -290,7 +303,11 @@ def _atom_bounds(atom: Atom, range_of: Callable[[Var], Interval]) -> Interval:
         return (0, None if divisor[1] is None else divisor[1] - 1)
     low = None
     if lows[0] is not None:
-        low = lows[0] // divisor[0] if lows[0] < 0 else (0 if divisor[1] is None else lows[0] // divisor[1])
+        low = (
+            lows[0] // divisor[0]
+            if lows[0] < 0
+            else (0 if divisor[1] is None else lows[0] // divisor[1])
+        )
     high = None
     if highs[0] is not None:
         if highs[0] >= 0:
@@ -330,13 +347,21 @@ def sym_max(args: Iterable[Sym | int]) -> Sym:
 
 def ceildiv(a: Sym | int, b: Sym | int) -> Sym:
     """a / b rounded up, for b > 0."""
-    return (Sym.of(a) + Sym.of(b) - 1) // Sym.of(b) if (q := Sym.of(a).divided_by(Sym.of(b))) is None else q
+    return (
+        (Sym.of(a) + Sym.of(b) - 1) // Sym.of(b)
+        if (q := Sym.of(a).divided_by(Sym.of(b))) is None
+        else q
+    )
 
 
 def _extreme(op: Literal["min", "max"], args: Iterable[Sym | int]) -> Sym:
     flat: list[Sym] = []
     for argument in map(Sym.of, args):
-        inner = argument.terms[0][0][0] if len(argument.terms) == 1 and len(argument.terms[0][0]) == 1 else None
+        inner = (
+            argument.terms[0][0][0]
+            if len(argument.terms) == 1 and len(argument.terms[0][0]) == 1
+            else None
+        )
         if isinstance(inner, Apply) and inner.op == op and argument.terms[0][1] == 1:
             flat += inner.args
         else:
