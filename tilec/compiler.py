@@ -128,7 +128,6 @@ def _compile_kernel(
 ) -> tuple[UnitKernel, CompiledKernel]:
     from tilec.emit.c_names import c_name
     from tilec.emit.unit import UnitKernel
-    from tilec.ir.kernel_printer import print_kernel
     from tilec.passes import pipeline
 
     program = item.program
@@ -166,12 +165,9 @@ def _compile_kernel(
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
-    texts = {
-        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels)
-        for low in lowered
-    }
+    by_arch = {low.target.arch: low.kernels for low in lowered}
     unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
-    return unit, CompiledKernel(program.name, program, plan, texts, manifest)
+    return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
 
 
 def _text(result: object) -> str:

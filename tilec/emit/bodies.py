@@ -14,6 +14,8 @@ from tilec.ir.facts import Facts
 from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
 from tilec.ir.tile_ir import Program
 
+_WORD = re.compile(r"\w+")
+
 
 @dataclass(frozen=True)
 class KernelTexts:
@@ -119,10 +121,9 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
             constants[f"k{name}{axis.suffix}"] = number
     constants["kGroup"] = kernel.threads // kernel.batch
     constants["kInstances"] = kernel.batch
-    constants = {c: n for c, n in constants.items() if re.search(rf"\b{c}\b", everything)}
-    tiles = [
-        (c_name(c), n) for c, n in kernel.constants if re.search(rf"\b{c_name(c)}\b", everything)
-    ]
+    words = set(_WORD.findall(everything))
+    constants = {c: n for c, n in constants.items() if c in words}
+    tiles = [(c_name(c), n) for c, n in kernel.constants if c_name(c) in words]
     key = "\x00".join([everything, *parameters, guard, repr(tiles)])
     return Draft(kernel, guard, text, prologue, parameters, names, shared, constants, tiles, key)
 
@@ -154,21 +155,18 @@ def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str
 def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
     """Numbers of thread, instance and axes, as far as the text mentions them."""
     lanes: list[str] = []
-    mentioned = text
-
-    def mentions(name: str) -> bool:
-        return re.search(rf"\b{re.escape(name)}\b", mentioned) is not None
+    words = set(_WORD.findall(text))
 
     for axis in kernel.axes:
         digit = axis.layout.thread_digit
         fixed = not axis.layout.streams and not writer.loops(axis)
-        if fixed and mentions(axis.coordinate):
+        if fixed and axis.coordinate in words:
             value = axis.lane if axis.layout.threads > 1 else "0"
             lanes.append(f"const int {axis.coordinate} = {value};")
-            mentioned += " " + value
+            words.add(value)
     for axis in kernel.axes:
         digit = axis.layout.thread_digit
-        if not mentions(axis.lane):
+        if axis.lane not in words:
             continue
         if digit is None or digit.radix == 1:
             lanes.insert(0, f"const int {axis.lane} = 0;")
@@ -179,16 +177,16 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if digit.divisor * digit.radix < kernel.threads:
             value += f" % kThreads{axis.suffix}"
         lanes.insert(0, f"const int {axis.lane} = {value};")
-        mentioned += " thread"
+        words.add("thread")
     grid: list[str] = []
-    used = [d for d in kernel.grid if mentions(d.name)]
-    live = mentions("live")
+    used = [d for d in kernel.grid if d.name in words]
+    live = "live" in words
     render = writer.renderer
     if used or live:
         first = "static_cast<int>(blockIdx.x)"
         if kernel.batch > 1:
             first = "static_cast<int>(blockIdx.x) * kInstances + thread / kGroup"
-            mentioned += " thread"
+            words.add("thread")
         single = len(kernel.grid) == 1
         name = kernel.grid[0].name if single else "instance"
         grid.append(
@@ -202,14 +200,14 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if not single:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
-                if mentions(digit_.name):
+                if digit_.name in words:
                     grid.append(f"const int {digit_.name} = instance % {trips.at(1)};")
                 grid.append(f"instance /= {trips.text};")
-            if mentions(kernel.grid[0].name):
+            if kernel.grid[0].name in words:
                 grid.append(f"const int {kernel.grid[0].name} = instance;")
             else:
                 grid = _drop_last_division(grid)
-    if mentions("thread") or any("thread" in g for g in grid):
+    if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
 

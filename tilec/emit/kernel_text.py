@@ -13,12 +13,20 @@ from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Var
-from tilec.resources import resource_root
+from tilec.resources import cache_directory, resource_root
 from tilec.source.text import NOWHERE, Span
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_SYNTAX: dict[str, Any] = {
+    "variable_start_string": "${",
+    "variable_end_string": "}",
+    "line_statement_prefix": "//%",
+    "line_comment_prefix": "//#",
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+}
 _FAMILIES = ("scalars", "copies", "structure")
 
 
@@ -27,16 +35,14 @@ def environment() -> Environment:
     """The Jinja environment of all templates: `${x}` values, `//%` statements, `//#` comments."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from tilec.emit.template_cache import TemplateCache
+
     return Environment(
         loader=FileSystemLoader(str(resource_root("templates"))),
+        bytecode_cache=TemplateCache(cache_directory() / "templates", repr(_SYNTAX)),
         undefined=StrictUndefined,
-        variable_start_string="${",
-        variable_end_string="}",
-        line_statement_prefix="//%",
-        line_comment_prefix="//#",
-        trim_blocks=True,
-        lstrip_blocks=True,
         autoescape=False,
+        **_SYNTAX,
     )
 
 
@@ -54,8 +60,9 @@ def _op_macros() -> Mapping[str, Callable[..., str]]:
     return found
 
 
-def _macro_name(op: k.Op) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(op).__name__).lower()
+@cache
+def _macro_name(kind: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
 
 
 class KernelWriter:
@@ -98,7 +105,7 @@ class KernelWriter:
     def op(self, op: k.Op) -> str:
         """One op through its macro."""
         comment = self._comment(op.span) if self._axes is None else ""
-        macro = _op_macros()[_macro_name(op)]
+        macro = _op_macros()[_macro_name(type(op).__name__)]
         match op:
             case k.TileLoop():
                 head, rest = _split_head(op.body)

@@ -42,7 +42,8 @@ def indent(text: str) -> str:
 
 def _code(line: str) -> str:
     """The line without strings and comments."""
-    line = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
+    if '"' in line:
+        line = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
     return line.split("//")[0]
 
 
