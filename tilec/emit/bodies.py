@@ -109,7 +109,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
     for axis in kernel.axes:
-        digit = axis.layout.thread_digit
+        digit = axis.layout.thread_digit if axis.layout.is_blocked else None
         threads = digit.radix if digit else 1
         lanes = min(threads, max(1, 32 // digit.divisor)) if digit else 1
         for name, number in (
@@ -168,6 +168,10 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         digit = axis.layout.thread_digit
         if axis.lane not in words:
             continue
+        if not axis.layout.is_blocked:
+            lanes.insert(0, f"const int {axis.lane} = {_first_coordinate(axis)};")
+            words.add("thread")
+            continue
         if digit is None or digit.radix == 1:
             lanes.insert(0, f"const int {axis.lane} = 0;")
             continue
@@ -210,6 +214,18 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
+
+
+def _first_coordinate(axis: k.LoopAxis) -> str:
+    """The thread's share of a coordinate."""
+    parts = []
+    for digit in axis.layout.thread_digits:
+        if digit.radix == 1:
+            continue
+        value = "thread" if digit.divisor == 1 else f"thread / {digit.divisor}"
+        value += f" % {digit.radix}"
+        parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
+    return " + ".join(parts) or "0"
 
 
 def _drop_last_division(lines: list[str]) -> list[str]:

@@ -156,7 +156,7 @@ class Renderer:
             case k.SharedElement():
                 return Text(f"shared.{expr.buffer}[{self.expr(expr.offset)}]")
             case k.LaneReduce():
-                lanes = self.constants[expr.axis, "lanes"]
+                lanes = self.constants[expr.axis, "lanes"] if expr.axis else str(expr.lanes)
                 stride = f", {expr.stride}" if expr.stride > 1 else ""
                 return Text(
                     f"lane_reduce<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})"

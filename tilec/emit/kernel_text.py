@@ -226,12 +226,31 @@ class KernelWriter:
 
     def coordinate(self, axis: k.LoopAxis) -> str:
         """First coordinate of the current vector."""
+        if not axis.layout.is_blocked:
+            return " + ".join([axis.lane, *self._step_parts(axis)])
         text = axis.step
         if axis.layout.threads > 1:
             text = f"{axis.step} * kThreads{axis.suffix} + {axis.lane}"
             if axis.vectorised:
                 text = f"({text})"
         return f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
+
+    @staticmethod
+    def _step_parts(axis: k.LoopAxis) -> list[str]:
+        """What each register digit adds to the coordinate, as functions of the step."""
+        parts: list[str] = []
+        below = axis.layout.steps
+        for digit in axis.layout.step_digits:
+            above, below = below, below // digit.radix
+            if digit.radix == 1:
+                continue
+            value = axis.step if below == 1 else f"{axis.step} / {below}"
+            if above > digit.radix * below:
+                value += f" % {digit.radix}"
+            elif above != axis.layout.steps:
+                value = f"{axis.step} % {above}" + (f" / {below}" if below > 1 else "")
+            parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
+        return parts
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""

@@ -103,12 +103,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class LaneReduce:
-    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result."""
+    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result. `axis` names the axis whose
+    constant says how many, "" where `lanes` is fixed."""
 
     op: str
     arg: Expr
     rep: DType
     axis: str
+    lanes: int
     stride: int
 
 
@@ -163,8 +165,8 @@ class LoopAxis:
 
     @property
     def lane(self) -> str:
-        """C name of the thread's digit."""
-        return f"{self.name}_lane"
+        """C name of the thread's digit, or of its first coordinate where the layout is not blocked."""
+        return f"{self.name}_lane" if self.layout.is_blocked else f"{self.name}_first"
 
 
 @dataclass(frozen=True)

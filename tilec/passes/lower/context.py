@@ -9,6 +9,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
 from tilec.ir.facts import Facts
+from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
@@ -69,19 +70,19 @@ class Context:
         present = {a.name: a for a in axes if a is not None}
 
         def rank(axis: k.LoopAxis) -> tuple[bool, int, str]:
-            digit = axis.layout.thread_digit
-            return (axis.vectorised, -(digit.divisor if digit else 0), axis.name)
+            divisors = [d.divisor for d in axis.layout.thread_digits]
+            return (axis.vectorised, -min(divisors, default=0), axis.name)
 
         return tuple(sorted(present.values(), key=rank))
 
-    def thread_axes(self) -> list[k.LoopAxis]:
-        """One axis for each slot of threads that is wider than one."""
-        found: dict[int, k.LoopAxis] = {}
+    def thread_digits(self) -> list[tuple[k.LoopAxis, Digit]]:
+        """The digits that tell the threads of an instance apart, each with an axis that has it."""
+        found: dict[tuple[int, int], tuple[k.LoopAxis, Digit]] = {}
         for axis in self.variant.level.axes.values():
-            digit = axis.layout.thread_digit
-            if digit is not None and digit.radix > 1:
-                found.setdefault(digit.divisor, axis)
-        return [found[d] for d in sorted(found)]
+            for digit in axis.layout.thread_digits:
+                if digit.radix > 1:
+                    found.setdefault((digit.divisor, digit.radix), (axis, digit))
+        return [found[key] for key in sorted(found)]
 
     # ---- expressions of sizes
 

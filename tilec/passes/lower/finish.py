@@ -36,7 +36,7 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
     axes = tuple(
         sorted(
             {a.name: a for a in variant.level.axes.values()}.values(),
-            key=lambda a: (a.layout.thread_digit.divisor if a.layout.thread_digit else 0, a.name),
+            key=lambda a: (min((d.divisor for d in a.layout.thread_digits), default=0), a.name),
         )
     )
     constants: list[tuple[str, int]] = [

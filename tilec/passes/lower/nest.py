@@ -21,7 +21,7 @@ from tilec.passes.lower.body import (
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.names import Names
-from tilec.passes.lower.reductions import lower_reduce
+from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, all_ops
 from tilec.source.diagnostics import fail
@@ -339,12 +339,16 @@ class _Statements:
     def _one_thread(self, axes: tuple[k.LoopAxis, ...]) -> tuple[k.Expr, ...]:
         """Guards that leave one of the threads that hold the same element."""
         context = self.context
-        covered = {a.layout.thread_digit.divisor for a in axes if a.layout.thread_digit is not None}
-        return tuple(
-            k.Apply("eq", (k.Index(Sym.of(Var(a.lane, "scalar")), I32), k.Literal_(0, I32)), BOOL)
-            for a in context.thread_axes()
-            if a.layout.thread_digit is not None and a.layout.thread_digit.divisor not in covered
-        )
+        covered = {(d.divisor, d.radix) for a in axes for d in a.layout.thread_digits}
+        guards: list[k.Expr] = []
+        for axis, digit in context.thread_digits():
+            if (digit.divisor, digit.radix) in covered:
+                continue
+            number = Sym.of(Var(axis.lane, "scalar"))
+            if not axis.layout.is_blocked:
+                number = THREAD // digit.divisor % digit.radix
+            guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))
+        return tuple(guards)
 
     def _atomic(self, op: t.Atomic) -> None:
         context = self.context
