@@ -16,7 +16,9 @@ TILEC := $(BIN)/tilec
 PIP   := $(PY) -m pip --disable-pip-version-check
 
 SAMPLES   := $(sort $(wildcard samples/*.tile))
-GENERATED := $(SAMPLES:samples/%.tile=$(BUILD)/%.cu)
+# FILE.tile:KERNEL of each kernel that compiles; the others are checked.
+COMPILED  := $(shell sed -n 's/^\([a-z][^ ]*\) \(.*\)/\1:\2/p' samples/compiled.txt)
+GENERATED := $(foreach pair,$(COMPILED),$(BUILD)/$(subst .tile:,.,$(pair)).cu)
 COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark' -o -name '*.jinja' \
                -o -name '*.cuh' -o -name '*.h' 2>/dev/null | sort)
 
@@ -31,13 +33,13 @@ NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null ||
 help:
 	@echo 'demo         install, compile a sample, build it with nvcc, run and verify it'
 	@echo 'test         the test suite on $(JOBS) processes (JOBS=N)'
-	@echo 'samples      every samples/*.tile to $(BUILD)/*.cu, incremental; also with -j'
+	@echo 'samples      every kernel of samples/compiled.txt to $(BUILD)/FILE.KERNEL.cu, incremental; also with -j'
 	@echo 'check        parse and check every sample'
 	@echo 'bench        time the samples on the GPU'
 	@echo 'lint         ruff and mypy;  format: ruff rewrites'
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'dist         the wheel and the source archive in dist/'
-	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" (default: the one found)'
+	@echo 'nvcc-matrix  the samples for every architecture with NVCC="nvcc …" (default: the one found)'
 	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
 	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
 	@echo 'clean        remove what was built, .venv too'
@@ -66,10 +68,15 @@ demo: $(VENV)/.user
 	$(TILEC) run samples/softmax.tile
 
 samples: $(GENERATED)
+	@echo "$(words $(GENERATED)) kernels of $(words $(SAMPLES)) files in $(BUILD)/; samples/compiled.txt lists them"
 
-$(BUILD)/%.cu: samples/%.tile $(COMPILER) | $(VENV)/.user
+# $(call sample,FILE,KERNEL)
+define sample
+$(BUILD)/$(1).$(2).cu: samples/$(1).tile $(COMPILER) | $(VENV)/.user
 	@mkdir -p $(BUILD)
-	$(TILEC) compile $< -o $@ -MD -MF $(BUILD)/$*.d -MP
+	$(TILEC) compile $$< $(2) -o $$@ -MD -MF $(BUILD)/$(1).$(2).d
+endef
+$(foreach pair,$(subst .tile:,/,$(COMPILED)),$(eval $(call sample,$(patsubst %/,%,$(dir $(pair))),$(notdir $(pair)))))
 
 -include $(wildcard $(BUILD)/*.d)
 
@@ -79,7 +86,7 @@ check: $(VENV)/.user
 
 bench: $(VENV)/.user
 	@$(PY) -m tilec.toolchain.pycuda_install
-	$(TILEC) run samples/softmax.tile --bench
+	$(TILEC) run samples/softmax.tile softmax --device gpu --bench
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
 
@@ -118,8 +125,7 @@ dist: $(VENV)/.dev
 
 NVCC ?=
 nvcc-matrix: $(VENV)/.user
-	@mkdir -p $(BUILD)
-	$(PY) -m tilec.toolchain.matrix $(addprefix --nvcc ,$(NVCC)) --json $(BUILD)/nvcc-matrix.json
+	$(PY) bench/nvcc_matrix.py $(addprefix --nvcc ,$(NVCC)) --jobs $(JOBS)
 
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.dev
