@@ -51,7 +51,7 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: $(PY) setup.cfg pyproject.toml
-	$(PIP) install --quiet -e '.[$(NVCC_EXTRA:,%=%)]'
+	$(PIP) install --quiet -e '.$(if $(NVCC_EXTRA),[$(NVCC_EXTRA:,%=%)])'
 	@touch $@
 
 $(VENV)/.dev: $(PY) setup.cfg pyproject.toml
@@ -64,8 +64,8 @@ demo: $(VENV)/.user
 	@mkdir -p $(BUILD)
 	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) doctor
-	$(TILEC) compile samples/softmax.tile -o $(BUILD)/softmax.cu
-	$(TILEC) run samples/softmax.tile
+	$(TILEC) compile samples/softmax.tile softmax -o $(BUILD)/softmax.cu
+	$(TILEC) run samples/softmax.tile softmax
 
 samples: $(GENERATED)
 	@echo "$(words $(GENERATED)) kernels of $(words $(SAMPLES)) files in $(BUILD)/; samples/compiled.txt lists them"
