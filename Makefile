@@ -80,9 +80,13 @@ $(foreach pair,$(subst .tile:,/,$(COMPILED)),$(eval $(call sample,$(patsubst %/,
 
 -include $(wildcard $(BUILD)/*.d)
 
+# Every sample through the front half, and those that compile through all of it.
 check: $(VENV)/.user
-	@for file in $(SAMPLES); do echo $(TILEC) compile --check-only $$file; \
-	  $(TILEC) compile --check-only $$file; done
+	@for file in $(SAMPLES); do echo $(TILEC) compile $$file --emit tile-ir; \
+	  $(TILEC) compile $$file --emit tile-ir -o /dev/null; done
+	@for pair in $(COMPILED); do echo $(TILEC) compile --check-only samples/$${pair/:/ }; \
+	  $(TILEC) compile --check-only samples/$${pair%:*} $${pair#*:}; done
+	@echo '$(words $(SAMPLES)) files checked, $(words $(COMPILED)) kernels compiled'
 
 bench: $(VENV)/.user
 	@$(PY) -m tilec.toolchain.pycuda_install

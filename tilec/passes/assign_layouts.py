@@ -37,6 +37,9 @@ SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32)
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
 
+REGISTERS_OF_SINGLES = 24
+"""More of them where elements move one at a time, each with an address and a predicate."""
+
 
 @dataclass(frozen=True)
 class Level:
@@ -440,6 +443,8 @@ class _Assignment:
         width = max((a.layout.vector for a in level.axes.values()), default=1)
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
         registers = level.words + self._passing_words(width) * min(steps, 3) + REGISTERS_BESIDES
+        if width == 1:
+            registers += REGISTERS_OF_SINGLES
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(
