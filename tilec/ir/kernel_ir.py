@@ -126,9 +126,7 @@ class WarpCombine:
     rep: DType
 
 
-Expr: TypeAlias = (
-    "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
-)
+Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
 
 
 # ------------------------------------------------------------------------------------- storage and axes

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
-from tilec.passes.facts import Facts
 from tilec.passes.placement import Placement
 from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
@@ -37,6 +37,9 @@ SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32)
 
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
+
+REGISTERS_OF_SINGLES = 24
+"""More of them where elements move one at a time, each with an address and a predicate."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,12 @@ class Variant:
 
 
 def assign(
-    program: t.Program, nest: t.Nest, axes: Axes, placement: Placement, target: Target, warps: int | None
+    program: t.Program,
+    nest: t.Nest,
+    axes: Axes,
+    placement: Placement,
+    target: Target,
+    warps: int | None,
 ) -> tuple[Variant, ...]:
     """All variants of a nest, the general one last. Raises E0601 where a tile fits nowhere."""
     return Assignment(program, nest, axes, placement, target, warps).variants()
@@ -212,7 +220,8 @@ class Assignment:
                 conditions.append(Aligned(tensor.name, needed))
             divisors += found
             conditions += [
-                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0))) for sym, number in found
+                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0)))
+                for sym, number in found
             ]
         unique = list(dict.fromkeys(conditions))
         return unique, divisors, accesses
@@ -280,7 +289,9 @@ class Assignment:
 
     def _budget(self, threads: int) -> int:
         """Registers a thread may hold in tiles."""
-        limit = min(self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32))
+        limit = min(
+            self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32)
+        )
         return min(limit - REGISTERS_BESIDES, 96)
 
     def _held_words(self, width: int) -> int:
@@ -316,7 +327,11 @@ class Assignment:
         """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
         words = 0
         for op in self.ops:
-            if not isinstance(op, t.Load) or op.out.id in self.placement.held or op.out.type.rank == 0:
+            if (
+                not isinstance(op, t.Load)
+                or op.out.id in self.placement.held
+                or op.out.type.rank == 0
+            ):
                 continue
             if any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out)):
                 words += max(1, -(-width * max(op.out.type.dtype.bits, 8) // 32))

@@ -1,8 +1,8 @@
 """All passes, in order, on one screen.
 
-    Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
-    Kernel IR lower · synchronize
-    Host      launch plan
+Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
+Kernel IR lower · synchronize
+Host      launch plan
 """
 
 from __future__ import annotations
@@ -12,13 +12,22 @@ from dataclasses import dataclass, replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
+from tilec.ir.facts import Facts
+from tilec.ir.launch import (
+    AllOf,
+    Launch,
+    LaunchCondition,
+    LaunchPlan,
+    Step,
+    TargetPlan,
+    Workspace,
+    product,
+)
 from tilec.ir.symbolic import Sym, ceildiv
 from tilec.passes import hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
-from tilec.passes.facts import Facts
 from tilec.passes.lower import lower_nest
 from tilec.passes.placement import place
 from tilec.passes.products import plan_products
@@ -83,7 +92,9 @@ def run(
         instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
-    return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
+    return Lowered(
+        tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
+    )
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
@@ -180,7 +191,11 @@ def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     for tensor in program.tensors:
         for stride in tensor.strides or ():
             for var in sorted(stride.variables):
-                if var.kind == "scalar" and var not in strides and var.name not in {s.name for s in program.scalars}:
+                if (
+                    var.kind == "scalar"
+                    and var not in strides
+                    and var.name not in {s.name for s in program.scalars}
+                ):
                     strides.append(var)
     return LaunchPlan(
         program.name,

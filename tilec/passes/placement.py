@@ -61,7 +61,9 @@ def place(nest: t.Nest) -> Placement:
 
 def is_inline_kind(op: t.Op) -> bool:
     """Ops that exist only inside the loops that use them."""
-    return isinstance(op, t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Load | t.Iota | t.Full)
+    return isinstance(
+        op, t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Load | t.Iota | t.Full
+    )
 
 
 def from_memory(value: t.Value, definitions: Definitions) -> bool:
@@ -122,7 +124,9 @@ def _decide(
             if not isinstance(other, t.Store | t.Atomic) or other.access.tensor != op.access.tensor:
                 continue
             for sink in sinks:
-                if position[id(op)] < position[id(other)] and _after(sink, other, position, last, group, op):
+                if position[id(op)] < position[id(other)] and _after(
+                    sink, other, position, last, group, op
+                ):
                     hold = True
                     found.hazards[value.id] = other
             if _share_loop(op, other, definitions):

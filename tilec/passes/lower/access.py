@@ -121,7 +121,9 @@ class AddressBuilder:
     def __init__(self, context: Context):
         self.context = context
 
-    def index_tile(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.Expr, Guards]:
+    def index_tile(
+        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...]
+    ) -> tuple[k.Expr, Guards]:
         """The element of an index tile, and the guards of its own presence."""
         raise AssertionError("given by the body")
 
@@ -134,7 +136,9 @@ class AddressBuilder:
         view = next((v for v in context.program.views if v.name == access.view), None)
         dims = tensor.dims if view is None else view.dims
         strides = (
-            tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
+            tensor.row_major
+            if view is None
+            else t.Tensor("", tensor.dtype, dims, "input").row_major
         )
         base = Sym.of(0)
         moving = Sym.of(0)
@@ -207,7 +211,12 @@ class AddressBuilder:
         name = context.names.unique(f"{tensor.name}_at")
         context.out.append(
             k.Pointer(
-                name, tensor.name, tensor.dtype, context.index(base, wide=True), writable, span=span_op.span
+                name,
+                tensor.name,
+                tensor.dtype,
+                context.index(base, wide=True),
+                writable,
+                span=span_op.span,
             )
         )
         return name

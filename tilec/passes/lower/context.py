@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
+from tilec.ir.facts import Facts
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.facts import Facts
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
@@ -174,9 +174,19 @@ def converted(expr: k.Expr, rep: DType) -> k.Expr:
     """The expression in another representation."""
     if expr.rep == rep:
         return expr
-    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_float and rep not in NARROW_FLOATS:
+    if (
+        isinstance(expr, k.Literal_)
+        and rep.is_float
+        and expr.rep.is_float
+        and rep not in NARROW_FLOATS
+    ):
         return k.Literal_(float(expr.value), rep)
-    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_integer and rep not in NARROW_FLOATS:
+    if (
+        isinstance(expr, k.Literal_)
+        and rep.is_float
+        and expr.rep.is_integer
+        and rep not in NARROW_FLOATS
+    ):
         return k.Literal_(float(expr.value), rep)
     return k.Apply("convert", (expr,), rep)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.launch import Argument, IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.facts import Facts
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
@@ -20,6 +19,7 @@ from tilec.passes.lower.body import (
     vector_access,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.finish import finish
 from tilec.passes.lower.names import Names
 from tilec.passes.lower.products import Ring, lower_dot, rings, stage_now, staged_loads
 from tilec.passes.lower.reductions import THREAD, lower_reduce
@@ -123,6 +123,7 @@ class _Statements:
         return not context.placement.sinks.get(op.out.id)
 
     def block(self, block: t.Block) -> None:
+        """Ops in order; neighbouring reductions and stores that share a walk go together."""
         ops = list(block.ops)
         n = 0
         while n < len(ops):
@@ -244,7 +245,9 @@ class _Statements:
                 return
         self._evaluate_into(value, coords, name)
 
-    def _evaluate_into(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str) -> k.Fragment:
+    def _evaluate_into(
+        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str
+    ) -> k.Fragment:
         context = self.context
         body = Body(context, context.ordered(coords))
         body.count(value)
@@ -274,11 +277,13 @@ class _Statements:
 
     def _meets_others(self, op: t.Store) -> bool:
         """Whether another access of the instance may touch what this store writes, from another thread."""
-        for other in all_ops(self.context.nest.body):
-            if isinstance(other, t.Load | t.Store | t.Atomic) and other is not op:
-                if other.access.tensor == op.access.tensor and other.access != op.access:
-                    return True
-        return False
+        return any(
+            isinstance(other, t.Load | t.Store | t.Atomic)
+            and other is not op
+            and other.access.tensor == op.access.tensor
+            and other.access != op.access
+            for other in all_ops(self.context.nest.body)
+        )
 
     def _access_axes(self, op: t.Store | t.Atomic) -> tuple[k.LoopAxis | None, ...]:
         context = self.context
@@ -303,7 +308,9 @@ class _Statements:
             if source.type.rank:
                 own = tuple(
                     None if axis.is_one else c
-                    for axis, c in zip(source.type.axes, coords[len(coords) - source.type.rank :], strict=True)
+                    for axis, c in zip(
+                        source.type.axes, coords[len(coords) - source.type.rank :], strict=True
+                    )
                 )
             expr = body.value(source, own)
             address = body.address(op.access, coords, writable=True, span_op=op)
@@ -331,10 +338,16 @@ class _Statements:
                 )
             else:
                 store = k.StoreElement(
-                    address.pointer, address.element, converted(expr, dtype), guards.all, span=op.span
+                    address.pointer,
+                    address.element,
+                    converted(expr, dtype),
+                    guards.all,
+                    span=op.span,
                 )
                 inside.append(store)
-            common = list(guards.vector) if common is None else [g for g in common if g in guards.vector]
+            common = (
+                list(guards.vector) if common is None else [g for g in common if g in guards.vector]
+            )
         body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
         lifted = Guards(vector=common or [])
         if axes:
@@ -365,7 +378,9 @@ class _Statements:
         if op.value.type.rank:
             own = tuple(
                 None if axis.is_one else c
-                for axis, c in zip(op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True)
+                for axis, c in zip(
+                    op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True
+                )
             )
         body.count(op.value)
         expr = body.value(op.value, own)
@@ -376,7 +391,12 @@ class _Statements:
         guards.vector += [*self._one_thread(axes), *context.live]
         dtype = context.program.tensor(op.access.tensor).dtype
         atomic = k.AtomicElement(
-            op.op, address.pointer, address.element, converted(expr, dtype), _distinct(guards.all), span=op.span
+            op.op,
+            address.pointer,
+            address.element,
+            converted(expr, dtype),
+            _distinct(guards.all),
+            span=op.span,
         )
         if axes:
             body.finish(Guards(), [atomic], [], op.span)
@@ -496,7 +516,9 @@ class _Statements:
             value = merge.result
             rep = compute_type(value.type.dtype)
             variable = k.Fragment(
-                context.names.unique(value.name or "merged"), rep, context.ordered(context.loop_axes(value))
+                context.names.unique(value.name or "merged"),
+                rep,
+                context.ordered(context.loop_axes(value)),
             )
             context.out.append(k.Declare(variable, k.Literal_(0, rep)))
             variables.append(variable)
@@ -527,10 +549,14 @@ class _Statements:
             self._rebind(merge.result, variable)
 
 
-def _coords_for(value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.LoopAxis | None, ...]:
+def _coords_for(
+    value: t.Value, coords: tuple[k.LoopAxis | None, ...]
+) -> tuple[k.LoopAxis | None, ...]:
     if value.type.rank == 0:
         return ()
-    return tuple(None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True))
+    return tuple(
+        None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
+    )
 
 
 def _distinct(guards: tuple[k.Expr, ...]) -> tuple[k.Expr, ...]:
