@@ -65,7 +65,7 @@ def lower_nest(
     statements = _Statements(context)
     context.lower_scalar = statements.op
     statements.block(nest.body)
-    return _finish(context, tuple(grid), name, body_name)
+    return finish(context, tuple(grid), name, body_name)
 
 
 def _half(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
@@ -117,7 +117,10 @@ class _Statements:
         context = self.context
         plan, operand = self.staged[op.out.id]
         home = context.definitions.loops[op.out.id]
-        if context.definitions.loops[plan.op.out.id] != home and op.out.id not in context.ring_values:
+        if (
+            context.definitions.loops[plan.op.out.id] != home
+            and op.out.id not in context.ring_values
+        ):
             stage_now(context, operand, plan, op.span)
             context.staged_once.add(operand.source.id)
         return not context.placement.sinks.get(op.out.id)
@@ -492,7 +495,9 @@ class _Statements:
             if not any(self._reads(value, carried.entry) for value in later):
                 body.finish(Guards(), [k.Assign(variable, expr)], [], carried.entry.span)
                 continue
-            fresh = k.Fragment(context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes)
+            fresh = k.Fragment(
+                context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes
+            )
             context.out.append(k.Declare(fresh, None))
             body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
             context.fragments[following.id] = fresh
@@ -585,72 +590,3 @@ def _before_rounding(context: Context, value: t.Value) -> t.Value:
     ):
         return op.arg
     return value
-
-
-def _finish(
-    context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name: str
-) -> k.Kernel:
-    variant = context.variant
-    program = context.program
-    instances = Sym.of(1)
-    for digit in grid:
-        instances = instances * digit.trips
-    used = set(context.used_syms)
-    arguments: list[Argument] = []
-    tensors = []
-    for tensor in program.tensors:
-        if tensor.name in context.pointers:
-            arguments.append(PointerArgument(tensor.name))
-            tensors.append((tensor.name, tensor.dtype, context.pointers[tensor.name]))
-    dims = [v for v in program.dims if v in used]
-    arguments += [IntegerArgument(v.name, Sym.of(v)) for v in dims]
-    for tensor in program.tensors:
-        for stride in tensor.strides or ():
-            for var in sorted(stride.variables):
-                if var not in dims and var.kind == "scalar" and var in used:
-                    arguments.append(IntegerArgument(var.name, Sym.of(var)))
-    used_scalars = _scalars_used(context)
-    arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
-    axes = tuple(
-        sorted(
-            {a.name: a for a in (*variant.level.axes.values(), *context.extra_axes)}.values(),
-            key=lambda a: (min((d.divisor for d in a.layout.thread_digits), default=0), a.name),
-        )
-    )
-    constants: list[tuple[str, int]] = [
-        (tile, number)
-        for tile, number in program.tiles.items()
-        if Var(tile, "tile") in used or any(Var(tile, "tile") in d.trips.variables for d in grid)
-    ]
-    return k.Kernel(
-        name,
-        body_name,
-        variant.level.threads * variant.batch,
-        variant.blocks_per_sm,
-        variant.batch,
-        tuple(constants),
-        tuple(arguments),
-        tuple(tensors),
-        grid,
-        instances,
-        axes,
-        tuple(context.shared),
-        tuple(context.tiles),
-        tuple(context.out),
-        _variable_names(context),
-        variant.batch > 1,
-        context.nest.span,
-    )
-
-
-def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
-    return tuple(sorted(context.var_names.items()))
-
-
-def _scalars_used(context: Context) -> set[str]:
-    found: set[str] = set()
-    for op in all_ops(context.nest.body):
-        if isinstance(op, t.Scalar):
-            found.add(op.name)
-    found |= {v.name for v in context.used_syms if v.kind == "scalar"}
-    return found
