@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec.emit.c_names import c_name
 from tilec.emit.host import HostRenderer
-from tilec.emit.kernel_text import environment
+from tilec.emit.kernel_text import macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE, HOST, host_type, scalar_host_type
 from tilec.ir.launch import (
@@ -253,9 +253,7 @@ class LauncherContext:
             "several": len(targets) > 1,
             "targets": targets,
         }
-        macros = environment().get_template("unit/launcher.jinja").module
-        launcher = vars(macros)["launcher"]
-        return indent(str(launcher(context)))
+        return indent(str(macros("unit/launcher.jinja")["launcher"](context)))
 
 
 def _parameters(signature: list[tuple[str, str]], text: str) -> list[str]:

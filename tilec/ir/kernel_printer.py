@@ -109,4 +109,8 @@ def _field(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, tuple):
         return ", ".join(v if isinstance(v, str) else print_expr(v) for v in value)
-    return f"{name} {print_expr(value)}" if name in ("offset", "count", "initial") else f"= {print_expr(value)}"
+    return (
+        f"{name} {print_expr(value)}"
+        if name in ("offset", "count", "initial")
+        else f"= {print_expr(value)}"
+    )

@@ -68,12 +68,18 @@ class AxisLayout:
     def step_digits(self) -> tuple[Digit, ...]:
         """Register digits other than the vector, largest stride first."""
         found = self._of("register")
-        return found[:-1] if self.vector > 1 or (found and found[-1].stride == 1 and found[-1].radix == 1) else found
+        return (
+            found[:-1]
+            if self.vector > 1 or (found and found[-1].stride == 1 and found[-1].radix == 1)
+            else found
+        )
 
     @property
     def is_blocked(self) -> bool:
         """Made by `blocked` or `streamed`: the thread's digit times the vector, then steps of the whole."""
-        return [d.source for d in self.digits[1:]] == ["thread", "register"] and self.digits[-1].stride == 1
+        return [d.source for d in self.digits[1:]] == ["thread", "register"] and self.digits[
+            -1
+        ].stride == 1
 
     @property
     def streams(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, I32, DType
+from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import coordinate
@@ -24,7 +24,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     if op.op in ("any", "all"):
         dtype = BOOL
     target = k.Fragment(
-        context.names.unique(f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name),
+        context.names.unique(
+            f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name
+        ),
         dtype,
         context.ordered(kept),
         indexed=indexed,
@@ -50,7 +52,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
                     _exchange(context, op, target, axis, digit)
     final: k.Expr = k.Element(target, dtype)
     if indexed:
-        plain = k.Fragment(context.names.unique(result.name or f"{target.name}_at"), I32, target.axes)
+        plain = k.Fragment(
+            context.names.unique(result.name or f"{target.name}_at"), I32, target.axes
+        )
         context.out.append(k.Declare(plain, None))
         _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op)
         target = plain
@@ -88,7 +92,11 @@ def _exchange(
         _each(
             context,
             target,
-            [k.Assign(target, k.LaneReduce(op.op, current, target.rep, named, lanes, digit.divisor))],
+            [
+                k.Assign(
+                    target, k.LaneReduce(op.op, current, target.rep, named, lanes, digit.divisor)
+                )
+            ],
             op,
         )
         partials = digit.radix // lanes
@@ -100,7 +108,12 @@ def _exchange(
 
 
 def _through_shared(
-    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit, partials: int
+    context: Context,
+    op: t.Reduce,
+    target: k.Fragment,
+    axis: k.LoopAxis,
+    digit: Digit,
+    partials: int,
 ) -> None:
     indexed = op.op in ("argmax", "argmin")
     threads = context.variant.level.threads * context.variant.batch
@@ -166,4 +179,3 @@ def _register_number(target: k.Fragment) -> Sym:
         if axis.layout.vector > 1:
             number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "scalar"))
     return number
-
