@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
+from tilec.emit.expressions import UNARY
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
@@ -54,6 +55,7 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
             [*first.tiles, *fixed],
             first.parameters,
             first.shared,
+            "dynamic_shared" if first.kernel.dynamic else "cta_shared",
             first.prologue,
             first.text,
         )
@@ -105,6 +107,11 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
         f"{b.count_text or b.count}> {b.name};"
         for b in kernel.shared
+    ]
+    shared += [
+        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
+        + (f"[{b.slots}];" if b.slots > 1 else ";")
+        for b in kernel.tiles
     ]
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
@@ -205,7 +212,7 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
                 if digit_.name in words:
-                    grid.append(f"const int {digit_.name} = instance % {trips.at(1)};")
+                    grid.append(f"const int {digit_.name} = instance % {trips.at(UNARY)};")
                 grid.append(f"instance /= {trips.text};")
             if kernel.grid[0].name in words:
                 grid.append(f"const int {kernel.grid[0].name} = instance;")

@@ -71,6 +71,8 @@ class Renderer:
         """A polynomial; in 64 bits where `wide`."""
         if not sym.terms:
             return Text("0")
+        if len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
+            return self._atom(sym.terms[0][0][0])
         parts: list[tuple[bool, str]] = []
         several = len(sym.terms) > 1
         widened = not wide

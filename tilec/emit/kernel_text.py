@@ -27,7 +27,7 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-_FAMILIES = ("scalars", "copies", "structure")
+_FAMILIES = ("scalars", "copies", "products", "structure")
 
 
 @cache
@@ -173,6 +173,26 @@ class KernelWriter:
     def reduction(self, op: str, rep: DType) -> str:
         """Functor of a reduction."""
         return reduction(op, rep)
+
+    def tile(self, address: k.TileAddress) -> str:
+        """An operand tile: `shared.a_tiles[slot]`."""
+        slot = "" if address.slot is None else f"[{self.expr(address.slot)}]"
+        return f"shared.{address.buffer}{slot}"
+
+    def is_fragment(self, operand: object) -> bool:
+        """Whether a product's operand is in registers."""
+        return isinstance(operand, k.Fragment)
+
+    def bytes_of(self, op: k.CopyAsync) -> str:
+        """How many of the 16 bytes of a copy exist: all, those in front of a tail, or none where a guard fails."""
+        size = op.rep.bits // 8
+        text = "16"
+        if op.count is not None:
+            count = self.renderer.piece(op.count).text
+            text = f"min_of(max_of({count}, 0) * {size}, 16)"
+        if op.guards:
+            text = f"{self.renderer.conjunction(op.guards, 8)} ? {text} : 0"
+        return text
 
     def element_type(self, fragment: k.Fragment) -> str:
         """Type of a fragment's array elements: a vector where an axis is vectorised."""

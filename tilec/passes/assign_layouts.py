@@ -24,6 +24,7 @@ from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.placement import Placement
+from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
@@ -63,6 +64,8 @@ class Variant:
     aligned: frozenset[int] = frozenset()
     batch: int = 1
     blocks_per_sm: int = 1
+    products: Products | None = None
+    stages: int = 2
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -75,10 +78,12 @@ def assign(
     warps: int | None,
 ) -> tuple[Variant, ...]:
     """All variants of a nest, the general one last. Raises E0601 where a tile fits nowhere."""
-    return _Assignment(program, nest, axes, placement, target, warps).variants()
+    return Assignment(program, nest, axes, placement, target, warps).variants()
 
 
-class _Assignment:
+class Assignment:
+    """The choice of layouts for one nest."""
+
     def __init__(
         self,
         program: t.Program,
@@ -159,6 +164,10 @@ class _Assignment:
             width //= 2
         return width
 
+    def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
+        """Elements that an access moves at once."""
+        return width
+
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         """Stride 1 along a class of the fast slot, by a span or a whole dimension."""
         access = op.access
@@ -183,7 +192,7 @@ class _Assignment:
             if not self._runs_along_fast(op):
                 continue
             tensor = self.program.tensor(op.access.tensor)
-            needed = min(16, width * tensor.dtype.bits // 8)
+            needed = min(16, self._vector_elements(op, width) * tensor.dtype.bits // 8)
             elements = needed * 8 // tensor.dtype.bits
             if elements <= 1:
                 continue
@@ -297,6 +306,23 @@ class _Assignment:
                     words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
         return words
 
+    def _registers(self, axes: Mapping[int, LoopAxis]) -> int:
+        """Registers for all held tiles under a layout."""
+        total = 0
+        for op in self.ops:
+            for value in op.outs:
+                if value.id not in self.placement.held or value.type.rank == 0:
+                    continue
+                bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
+                count, vector = 1, 1
+                for found in self.axes.of_value(value):
+                    if found is not None:
+                        layout = axes[found.number].layout
+                        count *= layout.steps
+                        vector = max(vector, layout.vector)
+                total += count * (max(1, -(-vector * max(bits, 8) // 32)) + (vector == 1))
+        return total
+
     def _passing_words(self, width: int) -> int:
         """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
         words = 0
@@ -319,13 +345,12 @@ class _Assignment:
         for found in self.slots[0]:
             axes[found.number] = self._axis(found, blocked(steps, threads, 1, width))
         total = threads
-        registers = self._held_words(width) * steps
         for slot in self.slots[1:]:
             for found in slot:
                 own_steps, own_threads = others.get(found.number, (1, 1))
                 axes[found.number] = self._axis(found, blocked(own_steps, own_threads, total, 1))
             total *= max(others.get(c.number, (1, 1))[1] for c in slot)
-            registers *= max(others.get(c.number, (1, 1))[0] for c in slot)
+        registers = self._registers(axes)
         if registers > self._budget(total) or total > self.target.threads_per_block:
             return None
         return Level(axes, total, registers)
@@ -408,16 +433,25 @@ class _Assignment:
                 else:
                     axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
             total *= own
+        kept = self._kept_classes()
         for found in self.axes.classes:
-            if found.number in streams and found.carried:
+            if found.number in streams and found.number in kept:
                 raise fail(
                     "E0601",
-                    f"a name carried by a loop has {self._capacity(found)} elements along `{self.names[found.number]}`, "
-                    "more than registers hold",
+                    f"a tile that must be kept has {self._capacity(found)} elements along `{self.names[found.number]}`, more than "
+                    "the registers of a block hold",
                     self.nest.span,
                     help="use a smaller tile, or bound the size with `require`",
                 )
         return Level(axes, total, 0, frozenset(streams))
+
+    def _kept_classes(self) -> set[int]:
+        """Classes of results of reductions and of carried names: those tiles cannot be computed again."""
+        kept = {c.number for c in self.axes.classes if c.carried}
+        for op in self.ops:
+            if isinstance(op, t.Reduce):
+                kept |= {c.number for c in self.axes.of_value(op.out) if c is not None}
+        return kept
 
     # ---- resources of a CTA
 
@@ -441,10 +475,13 @@ class _Assignment:
     def _blocks(self, level: Level, batch: int) -> int:
         """Resident CTAs to ask of the compiler: as many threads as the held registers allow."""
         width = max((a.layout.vector for a in level.axes.values()), default=1)
+        walked = sum(1 for a in level.axes.values() if a.layout.steps > 1 and not a.layout.streams)
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
-        registers = level.words + self._passing_words(width) * min(steps, 3) + REGISTERS_BESIDES
-        if width == 1:
-            registers += REGISTERS_OF_SINGLES
+        registers = (
+            level.words
+            + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            + REGISTERS_BESIDES
+        )
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(

@@ -174,6 +174,15 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
                 kept = [k for k in range(op.arg.type.rank) if k not in op.axes]
                 for n, k in enumerate(kept):
                     join(op.out, n, op.arg, k)
+            case t.Dot():
+                rank = op.out.type.rank
+                for k in range(rank - 1):
+                    join(op.out, k, op.a, k)
+                for k in (*range(rank - 2), rank - 1):
+                    join(op.out, k, op.b, k)
+                join(op.a, rank - 1, op.b, rank - 2)
+                if op.accumulate is not None:
+                    join_all(op.out, op.accumulate)
             case t.For():
                 for c in op.carried:
                     note(c.entry)

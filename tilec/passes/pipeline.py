@@ -24,11 +24,13 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, ceildiv
-from tilec.passes import sink_stores, synchronize
+from tilec.passes import hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
+from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
 from tilec.passes.lower import lower_nest
 from tilec.passes.placement import place
+from tilec.passes.products import plan_products
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
 from tilec.targets.table import Target
@@ -64,11 +66,17 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(nest.body))
+        nest = replace(nest, body=sink_stores.run(hoist.run(nest.body)))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        variants = assign(program, nest, axes, placement, target, candidate.warps)
+        products = plan_products(nest, axes, target, candidate.warps)
+        if products is None:
+            variants = assign(program, nest, axes, placement, target, candidate.warps)
+        else:
+            variants = ProductAssignment(
+                program, nest, axes, placement, target, candidate, products
+            ).variants()
         snapshot("assign_layouts", variants)
         base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
         launches: list[Launch] = []
@@ -92,7 +100,12 @@ def run(
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
     grid = ceildiv(numeric(kernel.instances), kernel.batch)
     return Launch(
-        kernel.name, _numbers(variant.condition, numeric), grid, kernel.threads, kernel.arguments
+        kernel.name,
+        _numbers(variant.condition, numeric),
+        grid,
+        kernel.threads,
+        kernel.arguments,
+        kernel.shared_bytes if kernel.dynamic else 0,
     )
 
 

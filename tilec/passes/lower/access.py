@@ -68,6 +68,10 @@ def at_least(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
     if context.facts.prove_nonnegative(-limit):
         return guards
     bound = context.limit(limit, axis.name + "_begin")
+    if axis.layout.vector == 1:
+        at = k.Index(coordinate(axis, element=False), I32)
+        guards.vector.append(k.Apply("ge", (at, bound), BOOL))
+        return guards
     guards.element.append(k.Apply("ge", (k.Index(coordinate(axis), I32), bound), BOOL))
     guards.awkward = True
     return guards

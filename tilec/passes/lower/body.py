@@ -56,9 +56,10 @@ ACCURACY = frozenset(
 class Body(AddressBuilder):
     """Collects the ops of one walk over `axes`."""
 
-    def __init__(self, context: Context, axes: tuple[k.LoopAxis, ...]):
+    def __init__(self, context: Context, axes: tuple[k.LoopAxis, ...], inline_only: bool = False):
         super().__init__(context)
         self.axes = axes
+        self.inline_only = inline_only
         self.prelude: list[k.Op] = []
         self.loads: list[k.Op] = []
         self.elements: list[k.Op] = []
@@ -96,7 +97,7 @@ class Body(AddressBuilder):
         context = self.context
         if value.type.rank == 0:
             return context.scalar(value)
-        fragment = context.fragments.get(value.id)
+        fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
             return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)

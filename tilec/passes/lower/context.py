@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tilec.ir import kernel_ir as k
@@ -47,6 +47,18 @@ class Context:
     value_names: dict[int, str] = field(default_factory=dict)
     """C names (or numbers) of integer scalars by the id of the value"""
     shared: list[k.SharedBuffer] = field(default_factory=list)
+    tiles: list[k.TileBuffer] = field(default_factory=list)
+    staged: dict[int, k.TileAddress] = field(default_factory=dict)
+    """operand tiles by the id of the value they hold"""
+    extra_axes: list[k.LoopAxis] = field(default_factory=list)
+    ring_values: set[int] = field(default_factory=set)
+    """operands whose tiles a ring brings"""
+    staged_once: set[int] = field(default_factory=set)
+    """operands that were staged in front of a loop"""
+    lower_scalar: Callable[[t.Op], None] = lambda op: None
+    """lowers a scalar op once more"""
+    renames: dict[Var, Sym] = field(default_factory=dict)
+    """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])
     pointers: dict[str, bool] = field(default_factory=dict)
     """tensors used, and whether they are written"""
@@ -88,11 +100,26 @@ class Context:
 
     def index(self, sym: Sym, rep: DType = I32, wide: bool = False) -> k.Expr:
         """A symbolic integer as an expression; notes the variables it needs."""
+        sym = sym.substitute(self._renamed)
         sym = self.facts.numeric(sym) if not self._keeps_tiles(sym) else sym
         self.used_syms |= sym.variables
         if sym.constant is not None and not wide:
             return k.Literal_(sym.constant, rep)
         return k.Index(sym, rep, wide)
+
+    def _renamed(self, var: Var) -> Sym | None:
+        """A variable under its present name: integer scalars are C variables or numbers by now."""
+        if var in self.renames:
+            return self.renames[var]
+        if var.kind == "value":
+            name = self.value_names[var.key]
+            negative = name.startswith("-")
+            return (
+                Sym.of(int(name))
+                if name.lstrip("-").isdigit() or negative
+                else Sym.of(Var(name, "scalar"))
+            )
+        return None
 
     def _keeps_tiles(self, sym: Sym) -> bool:
         """Tile-size names stay readable in the text unless the whole is a number."""
@@ -105,13 +132,14 @@ class Context:
             return k.Literal_(numeric.constant, I32)
         if len(numeric.terms) == 1 and numeric.is_atomic and not _applies(numeric):
             return self.index(sym)
+        key = sym.substitute(self._renamed)
         for scope in self.limits:
-            if sym in scope:
-                return scope[sym]
+            if key in scope:
+                return scope[key]
         name = self.names.unique(f"{hint}_end")
         self.out.append(k.Let(name, I32, self.index(sym)))
         local = k.Local(name, I32)
-        self.limits[-1][sym] = local
+        self.limits[-1][key] = local
         return local
 
     # ---- values

@@ -21,9 +21,10 @@ from tilec.passes.lower.body import (
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.names import Names
+from tilec.passes.lower.products import Ring, lower_dot, rings, stage_now, staged_loads
 from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
-from tilec.passes.uses import Definitions, all_ops
+from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 
 
@@ -61,7 +62,9 @@ def lower_nest(
         context.var_names[loop.index] = c_name
         grid.append(k.GridDigit(c_name, loop.trips))
         context.used_syms |= loop.trips.variables
-    _Statements(context).block(nest.body)
+    statements = _Statements(context)
+    context.lower_scalar = statements.op
+    statements.block(nest.body)
     return finish(context, tuple(grid), name, body_name)
 
 
@@ -107,6 +110,20 @@ class _Statements:
 
     def __init__(self, context: Context):
         self.context = context
+        self.staged = staged_loads(context) if context.variant.products is not None else {}
+
+    def _stage_once(self, op: t.Load) -> bool:
+        """Stage an operand here if the products that read it stand in a loop below; says whether nothing else needs the load."""
+        context = self.context
+        plan, operand = self.staged[op.out.id]
+        home = context.definitions.loops[op.out.id]
+        if (
+            context.definitions.loops[plan.op.out.id] != home
+            and op.out.id not in context.ring_values
+        ):
+            stage_now(context, operand, plan, op.span)
+            context.staged_once.add(operand.source.id)
+        return not context.placement.sinks.get(op.out.id)
 
     def block(self, block: t.Block) -> None:
         """Ops in order; neighbouring reductions and stores that share a walk go together."""
@@ -121,12 +138,15 @@ class _Statements:
                     n += 1
                 self._stores(group)
             else:
-                self._op(op)
+                self.op(op)
             n += 1
 
-    def _op(self, op: t.Op) -> None:
+    def op(self, op: t.Op) -> None:
+        """Emit one op."""
         context = self.context
         match op:
+            case t.Dot():
+                lower_dot(context, op)
             case t.Constant():
                 context.bind_scalar(op.out, k.Literal_(op.value, op.out.type.dtype))
             case t.FromSym():
@@ -164,6 +184,8 @@ class _Statements:
                 context.bind_scalar(op.out, k.Apply("bitcast", (arg,), op.out.type.dtype))
             case t.Fill() if op.out.type.rank == 0:
                 context.bind_scalar(op.out, context.scalar(op.arg))
+            case t.Load() if op.out.id in self.staged and self._stage_once(op):
+                pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
                     self._hold(op)
@@ -396,9 +418,15 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
+        ring = None
+        if context.variant.products is not None and rings(context, op):
+            ring = Ring(context, op, trips)
+            ring.prologue()
         body: list[k.Op] = []
         outer, context.out = context.out, body
         context.limits.append({})
+        if ring is not None:
+            ring.head(name)
         self.block(op.body)
         self._yields(op, variables)
         context.limits.pop()
@@ -440,7 +468,7 @@ class _Statements:
         """Every next value is computed before any variable changes."""
         context = self.context
         finals: list[k.Op] = []
-        for carried, variable in zip(op.carried, variables, strict=True):
+        for number, (carried, variable) in enumerate(zip(op.carried, variables, strict=True)):
             following = carried.next
             if following is carried.entry:
                 continue
@@ -452,17 +480,39 @@ class _Statements:
                     expr = k.Local(name, expr.rep)
                 finals.append(k.Assign(variable, expr))
                 continue
+            made = context.fragments.get(following.id)
+            if made is variable:
+                continue
+            whole = made is not None and made.rep == variable.rep and made.axes == variable.axes
+            if made is not None and whole and made not in variables:
+                finals.append(k.CopyFragment(variable, made))
+                continue
             coords = context.loop_axes(carried.entry)
             body = Body(context, variable.axes)
             body.count(following)
             expr = converted(body.value(following, _coords_for(following, coords)), variable.rep)
+            later = [c.next for c in op.carried[number + 1 :]]
+            if not any(self._reads(value, carried.entry) for value in later):
+                body.finish(Guards(), [k.Assign(variable, expr)], [], carried.entry.span)
+                continue
             fresh = k.Fragment(
                 context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes
             )
             context.out.append(k.Declare(fresh, None))
             body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
+            context.fragments[following.id] = fresh
             finals.append(k.CopyFragment(variable, fresh))
         context.out += finals
+
+    def _reads(self, value: t.Value, entry: t.Value) -> bool:
+        """Whether evaluating a value element by element reads a carried name's register."""
+        context = self.context
+        if value is entry:
+            return True
+        if value.id in context.fragments or value.id in context.scalars:
+            return False
+        source = context.definitions.defining.get(value.id)
+        return source is not None and any(self._reads(v, entry) for v in operands(source))
 
     def _branch(self, op: t.If) -> None:
         context = self.context
