@@ -38,7 +38,7 @@ SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32)
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
 
-REGISTERS_OF_SINGLES = 24
+REGISTERS_OF_SINGLES = 16
 """More of them where elements move one at a time, each with an address and a predicate."""
 
 
