@@ -34,6 +34,7 @@ def analyse_file(
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
     """Parse, resolve and analyse the kernels of a file (all of them, or one). Raises TileError with every error of the file."""
     from tilec.analysis.analyse import analyse
+    from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
     from tilec.syntax import ast
     from tilec.syntax.loading import load
@@ -48,11 +49,15 @@ def analyse_file(
     for item in kernels:
         if kernel is not None and item.name != kernel:
             continue
-        candidate = make_candidate(item, files.scope(files.main), defines or {}, sink)
+        elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
+        candidate = make_candidate(
+            item, files.scope(files.main), defines or {}, sink, elsewhere=elsewhere
+        )
         if candidate is None:
             continue
         program = analyse(files, item, files.main, candidate, sink)
         if program is not None:
+            analyse_checks(files, item, files.main, candidate, sink)
             found.append(AnalysedKernel(item, candidate, program))
     sink.raise_if_errors()
     return files, found, sink

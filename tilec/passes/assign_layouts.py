@@ -31,6 +31,9 @@ from tilec.targets.table import Target
 LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
 """(threads, vectors per thread) for 16-byte vectors, by size."""
 
+SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (1024, 16), (1024, 32))
+"""The same for single elements, whose addresses and predicates take registers too."""
+
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
 
@@ -233,7 +236,6 @@ class _Assignment:
         if fast.static and fast.capacity is not None:
             return [(self._static(width, fast.capacity), None)]
         result: list[tuple[Level, tuple[Sym, Sym] | None]] = []
-        shrink = max(1, 128 // (width * self._fast_bits()))
         others = prod(self._capacity(slot[0]) for slot in self.slots[1:])
         limit = fast.capacity
         if others == 1:
@@ -249,24 +251,19 @@ class _Assignment:
                 last = limit is not None and capacity >= limit
                 result.append((level, None if last else (fast.extent, Sym.of(capacity))))
                 if last:
-                    return _thin(result, shrink)
-        result = _thin(result, shrink)
+                    return result
         result.append((self._streaming(width), None))
         return result
 
-    def _fast_bits(self) -> int:
-        return max((c.vector_bytes for c in self.slots[0]), default=32) or 32
-
     def _steps(self, width: int) -> list[tuple[int, int]]:
-        """(threads, vectors) by size; narrow vectors come in larger numbers."""
-        factor = max(1, 128 // (width * self._fast_bits()))
+        """(threads, vectors) by size."""
         held = self._held_words(width)
         result = []
-        for threads, steps in LEVELS:
+        for threads, steps in LEVELS if width > 1 or self.wide == 1 else SINGLE_LEVELS:
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
-            count = steps * factor
+            count = steps
             while count > 1 and held * count > self._budget(threads):
                 count //= 2
             result.append((threads, count))
@@ -286,7 +283,17 @@ class _Assignment:
                     continue
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
                     bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
-                    words += max(1, -(-width * max(bits, 8) // 32))
+                    words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
+        return words
+
+    def _passing_words(self, width: int) -> int:
+        """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
+        words = 0
+        for op in self.ops:
+            if not isinstance(op, t.Load) or op.out.id in self.placement.held or op.out.type.rank == 0:
+                continue
+            if any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out)):
+                words += max(1, -(-width * max(op.out.type.dtype.bits, 8) // 32))
         return words
 
     def _level(
@@ -418,7 +425,9 @@ class _Assignment:
 
     def _blocks(self, level: Level, batch: int) -> int:
         """Resident CTAs to ask of the compiler: as many threads as the held registers allow."""
-        registers = level.words + REGISTERS_BESIDES
+        width = max((a.layout.vector for a in level.axes.values()), default=1)
+        steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
+        registers = level.words + self._passing_words(width) * min(steps, 3) + REGISTERS_BESIDES
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(
@@ -436,15 +445,6 @@ def _learn(facts: Facts, sym: Sym, number: int) -> None:
 def _is_first_scalar_zero(access: t.Access, n: int) -> bool:
     term = access.terms[n]
     return isinstance(term, t.AtScalar) and term.index.constant == 0
-
-
-def _thin(
-    levels: list[tuple[Level, tuple[Sym, Sym] | None]], keep_every: int
-) -> list[tuple[Level, tuple[Sym, Sym] | None]]:
-    """Fewer levels for the general form: every other one, the largest always."""
-    if keep_every <= 1 or len(levels) <= 2:
-        return levels
-    return [level for n, level in enumerate(levels) if (len(levels) - 1 - n) % 2 == 0]
 
 
 def _power(number: int) -> int:

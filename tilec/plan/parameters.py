@@ -11,7 +11,7 @@ order declared; without one, a lone tile size is 1024, two are 32 and 128, more 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, cast
 
@@ -193,14 +193,22 @@ class _Planner:
 
 
 def make_candidate(
-    kernel: ast.Kernel, scope: Scope, options: Mapping[str, str], sink: Sink
+    kernel: ast.Kernel,
+    scope: Scope,
+    options: Mapping[str, str],
+    sink: Sink,
+    *,
+    elsewhere: Collection[str] = (),
 ) -> Candidate | None:
     """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file.
+    An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
     tiles = tile_sizes(kernel)
     brackets = {b.name: b for b in kernel.brackets}
+    own = {b.name for b in kernel.brackets}
+    options = {n: t for n, t in options.items() if n in own or n not in elsewhere}
     given = _options(kernel, tiles, options, sink)
     tuned = _tune(planner, brackets, tiles)
     automatic = _automatic(kernel, tiles, given, tuned)
