@@ -90,6 +90,9 @@ class Renderer:
             return Text(text, SUM)
         if parts[0][0]:
             return Text(text, UNARY if " " not in text else SUM)
+        monomial, coefficient = sym.terms[0]
+        if len(monomial) == 1 and coefficient == 1:
+            return Text(text, self._atom(monomial[0]).level)
         return Text(text, PRODUCT if " * " in text else PRIMARY)
 
     def _atom(self, atom: Atom) -> Text:
@@ -190,7 +193,10 @@ class Renderer:
         if op == "index_of":
             return Text(f"{args[0].at(PRIMARY)}.index")
         if op == "offset":
-            return Text(f"static_cast<int64_t>({args[0].text}) * {args[1].at(UNARY)}", PRODUCT)
+            wide = f"static_cast<int64_t>({args[0].text})"
+            if args[1].text == "1":
+                return Text(wide)
+            return Text(f"{wide} * {args[1].at(UNARY)}", PRODUCT)
         if op == "offset_add":
             if args[0].text == "0":
                 return args[1]

@@ -130,12 +130,14 @@ class LauncherContext:
 
     def workspace_pointers(self) -> list[str]:
         """A pointer for each temp."""
-        return [
-            f"{host_type(self.program.tensor(w.tensor).dtype)}* const {c_name(w.tensor)} = "
-            f"reinterpret_cast<{host_type(self.program.tensor(w.tensor).dtype)}*>("
-            f"static_cast<char*>(workspace) + {self.host.sym(w.offset).at(4)});"
-            for w in self.plan.workspace
-        ]
+        lines = []
+        for place in self.plan.workspace:
+            kind = host_type(self.program.tensor(place.tensor).dtype)
+            offset = self.host.sym(place.offset).at(4)
+            start = "workspace" if offset == "0" else f"static_cast<char*>(workspace) + {offset}"
+            cast = "static_cast" if offset == "0" else "reinterpret_cast"
+            lines.append(f"{kind}* const {c_name(place.tensor)} = {cast}<{kind}*>({start});")
+        return lines
 
     def _launch(self, launch: Launch) -> dict[str, Any]:
         return {

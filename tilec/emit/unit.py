@@ -19,6 +19,9 @@ from tilec.resources import resource_text
 KERNEL_BEGIN = "// kernel begin"
 KERNEL_END = "// kernel end"
 
+RULE = 96
+"""Columns of the line above a kernel's section, with its name at the end."""
+
 
 @dataclass(frozen=True)
 class UnitKernel:
@@ -39,6 +42,7 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
             {
                 "name": c_name(kernel.plan.name),
                 "signature": kernel.signature,
+                "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
                 "bodies": [{"text": b.rstrip("\n")} for b in texts.bodies],
                 "wrappers": [w.rstrip("\n") for w in texts.wrappers],
                 "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),

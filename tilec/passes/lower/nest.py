@@ -527,11 +527,14 @@ def _finish(
             tensors.append((tensor.name, tensor.dtype, context.pointers[tensor.name]))
     dims = [v for v in program.dims if v in used]
     arguments += [IntegerArgument(v.name, Sym.of(v)) for v in dims]
+    declared = {s.name for s in program.scalars}
     for tensor in program.tensors:
         for stride in tensor.strides or ():
             for var in sorted(stride.variables):
-                if var not in dims and var.kind == "scalar" and var in used:
-                    arguments.append(IntegerArgument(var.name, Sym.of(var)))
+                argument = IntegerArgument(var.name, Sym.of(var))
+                named = var.name in declared or argument in arguments
+                if var.kind == "scalar" and var in used and not named:
+                    arguments.append(argument)
     used_scalars = _scalars_used(context)
     arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
     axes = tuple(
