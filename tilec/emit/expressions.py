@@ -101,7 +101,7 @@ class Renderer:
         return self._apply(atom)
 
     def _apply(self, atom: Apply) -> Text:
-        args = [self.sym(a) for a in atom.args]
+        args = [self.sym(a, wide=bool(self.prefix)) for a in atom.args]
         if atom.op in ("min", "max"):
             total = args[0].text
             for other in args[1:]:

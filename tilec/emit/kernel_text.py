@@ -249,6 +249,10 @@ class KernelWriter:
         """A C string literal."""
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%") + '"'
 
+    def literal(self, text: str) -> str:
+        """A C string literal that is no format."""
+        return self.string(text).replace("%%", "%")
+
     def printf(self, parts: tuple[str | k.Expr, ...]) -> str:
         """Arguments of printf for text and scalars, separated by blanks."""
         formats: list[str] = []

@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-    Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
+    Tile IR   eliminate_dead · sink_stores · classify axes · place tiles · assign_layouts
     Kernel IR lower · synchronize
     Host      launch plan
 """
@@ -14,7 +14,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
 from tilec.ir.symbolic import Sym, ceildiv
-from tilec.passes import sink_stores, synchronize
+from tilec.passes import eliminate_dead, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.axes import classify
 from tilec.passes.facts import Facts
@@ -55,7 +55,7 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(nest.body))
+        nest = replace(nest, body=sink_stores.run(eliminate_dead.run(nest.body)))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
