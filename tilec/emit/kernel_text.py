@@ -70,9 +70,9 @@ class KernelWriter:
         )
         for axis in kernel.axes:
             for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
-                known.lower[Var(name, "scalar")] = 0
-            known.lower[Var(f"kThreads{axis.suffix}", "scalar")] = 1
-        known.lower[Var("thread", "scalar")] = 0
+                known.lower[Var(name, "local")] = 0
+            known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
+        known.lower[Var("thread", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops

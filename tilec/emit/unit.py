@@ -9,6 +9,7 @@ from tilec import __version__
 from tilec.emit.bodies import render_kernels
 from tilec.emit.c_names import c_name
 from tilec.emit.kernel_text import environment
+from tilec.emit.layout import indent
 from tilec.emit.launcher import LauncherContext
 from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
 from tilec.ir import kernel_ir as k
@@ -41,7 +42,7 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         contexts.append(
             {
                 "name": c_name(kernel.plan.name),
-                "signature": kernel.signature,
+                "signature": indent(f"// {kernel.signature}").rstrip("\n"),
                 "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
                 "bodies": [{"text": b.rstrip("\n")} for b in texts.bodies],
                 "wrappers": [w.rstrip("\n") for w in texts.wrappers],

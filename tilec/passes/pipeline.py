@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
-from tilec.ir.symbolic import Sym, ceildiv
+from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.passes import eliminate_dead, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.axes import classify
 from tilec.passes.facts import Facts
 from tilec.passes.lower import lower_nest
+from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import place
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
+from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
 
 Snapshot = Callable[[str, object], None]
@@ -44,13 +46,15 @@ def run(
     program: t.Program,
     target: Target,
     candidate: Candidate,
-    c_name: str,
+    spell: Spelling,
     suffix: str = "",
     snapshot: Snapshot = lambda name, result: None,
 ) -> Lowered:
-    """Every pass. Raises TileError with the code of what cannot be compiled."""
+    """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
     check_supported(program)
+    _check_names(program, spell)
     numeric = Facts.of(program).numeric
+    base_name = spell(program.name)
     kernels: list[k.Kernel] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
@@ -61,11 +65,11 @@ def run(
         placement = place(nest)
         variants = assign(program, nest, axes, placement, target, candidate.warps)
         snapshot("assign_layouts", variants)
-        base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
+        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body")
+            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body", spell)
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -76,6 +80,22 @@ def run(
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
     return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
+
+
+def _check_names(program: t.Program, spell: Spelling) -> None:
+    """Raises E0514 where two names of a kernel are one in C++."""
+    words = [x.name for x in (*program.tensors, *program.scalars, *program.dims)]
+    words += [v.name for v in stride_scalars(program)]
+    spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
+    for word in words:
+        other = spelled.setdefault(spell(word), word)
+        if other != word:
+            raise fail(
+                "E0514",
+                f"`{other}` and `{word}` would both be `{spell(word)}` in C++",
+                program.span,
+                help="rename one of them",
+            )
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
@@ -163,20 +183,26 @@ def _barriers(body: tuple[k.Op, ...]) -> list[k.CtaSync]:
 
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
-    strides = []
-    for tensor in program.tensors:
-        for stride in tensor.strides or ():
-            for var in sorted(stride.variables):
-                if var.kind == "scalar" and var not in strides and var.name not in {s.name for s in program.scalars}:
-                    strides.append(var)
     return LaunchPlan(
         program.name,
         program.tensors,
         program.dims,
         program.scalars,
         tuple(x.target for x in lowered),
-        tuple(strides),
+        stride_scalars(program),
         program.contracts,
         lowered[0].workspace,
         lowered[0].workspace_bytes,
     )
+
+
+def stride_scalars(program: t.Program) -> tuple[Var, ...]:
+    """Integer parameters of the launcher that only strides name, in order."""
+    declared = {s.name for s in program.scalars}
+    found: dict[Var, None] = {}
+    for tensor in program.tensors:
+        for stride in tensor.strides or ():
+            for var in sorted(stride.variables):
+                if var.kind == "scalar" and var.name not in declared:
+                    found[var] = None
+    return tuple(found)

@@ -20,7 +20,7 @@ from tilec.passes.lower.body import (
     vector_access,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.names import Names
+from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.reductions import lower_reduce
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, all_ops
@@ -35,13 +35,14 @@ def lower_nest(
     variant: Variant,
     name: str,
     body_name: str,
+    spell: Spelling,
 ) -> k.Kernel:
     """The Kernel IR of a nest, before `synchronize`. Raises a coded error for what is not compiled."""
     facts = Facts.of(program)
     for sym, number in variant.divisors:
         facts.learn_divisor(sym, number)
     definitions = Definitions.of(nest.body)
-    names = Names()
+    names = Names(spell)
     for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:
         names.unique(word)
     for var in program.dims:
@@ -131,7 +132,7 @@ class _Statements:
             case t.FromSym():
                 self._from_sym(op)
             case t.Scalar():
-                context.bind_scalar(op.out, k.Local(op.name, op.out.type.dtype))
+                context.bind_scalar(op.out, k.Local(context.names.spell(op.name), op.out.type.dtype))
             case t.Reduce():
                 lower_reduce(context, op)
             case t.For():
@@ -328,7 +329,7 @@ class _Statements:
         context = self.context
         covered = {a.layout.thread_digit.divisor for a in axes if a.layout.thread_digit is not None}
         return tuple(
-            k.Apply("eq", (k.Index(Sym.of(Var(a.lane, "scalar")), I32), k.Literal_(0, I32)), BOOL)
+            k.Apply("eq", (k.Index(Sym.of(Var(a.lane, "local")), I32), k.Literal_(0, I32)), BOOL)
             for a in context.thread_axes()
             if a.layout.thread_digit is not None and a.layout.thread_digit.divisor not in covered
         )
@@ -571,8 +572,13 @@ def _finish(
 def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
     names = dict(context.var_names)
     for var in context.used_syms:
-        if var.kind == "value":
-            names[var] = context.value_names[var.key]
+        match var.kind:
+            case "value":
+                names[var] = context.value_names[var.key]
+            case "dim" | "tile" | "scalar":
+                names[var] = context.names.spell(var.name)
+            case _:
+                pass
     return tuple(sorted(names.items()))
 
 

@@ -24,6 +24,11 @@ CODES: dict[str, CodeEntry] = {
         "4-bit tensors cannot be compiled yet",
         "`i4` and `u4` tensors are checked and interpreted, but have no CUDA form yet.",
     ),
+    "E0514": CodeEntry(
+        "two names are one in C++",
+        "Words of C++ get an underscore in the generated code (`float` becomes `float_`), and double underscores become single "
+        "ones. Where another name of the kernel already is that word, rename one.",
+    ),
     "E0601": CodeEntry(
         "a tile does not fit",
         "A tile that a loop carries, or that several statements need, must fit the registers of one block. Use a smaller tile "
