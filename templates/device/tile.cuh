@@ -136,8 +136,8 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
 //@ end
 
 //@ primitive resident_ctas
-/// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has room
-/// (CUDA C++ Programming Guide, technical specifications per compute capability).
+/// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
+/// room (CUDA C++ Programming Guide, technical specifications per compute capability).
 constexpr int resident_ctas(int threads, int wanted) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
   constexpr int kThreadsPerSm = 1024;
@@ -153,8 +153,8 @@ constexpr int resident_ctas(int threads, int wanted) {
 
 //@ primitive debug_assert includes <cstdio>
 /// In a debug build: says the message and stops the kernel unless the condition holds.
-[[maybe_unused]] __device__ __forceinline__ void debug_assert([[maybe_unused]] bool condition,
-                                                              [[maybe_unused]] const char* message) {
+[[maybe_unused]] __device__ __forceinline__ void debug_assert(
+    [[maybe_unused]] bool condition, [[maybe_unused]] const char* message) {
 #ifdef TILEC_DEBUG
   if (!condition) {
     printf("%s\n", message);

@@ -21,7 +21,7 @@ _COMPARE = {
 _WRAPPING = {"add": "add_wrap", "sub": "sub_wrap", "mul": "mul_wrap", "neg": "neg_wrap", "abs": "abs_wrap"}
 _FUNCTIONS = {
     "floordiv": "floor_div", "mod": "floor_mod", "abs": "abs_of", "floor": "floor_of", "ceil": "ceil_of",
-    "round": "round_of", "shl": "shift_left", "shr": "shift_right",
+    "round": "round_of", "pow": "power_of", "shl": "shift_left", "shr": "shift_right",
 }  # fmt: skip
 REDUCTIONS = {
     "sum": "OpSum", "prod": "OpProd", "max": "OpMax", "min": "OpMin", "any": "OpAny", "all": "OpAll",
@@ -224,7 +224,7 @@ class Renderer:
             if op in ("add", "sub", "mul") and rep == BOOL:
                 return Text(f"{args[0].at(AND)} {'||' if op == 'add' else '&&'} {args[1].at(AND)}", OR)
             return Text(f"{_WRAPPING[op]}({joined})")
-        if op in _FUNCTIONS:
+        if op in _FUNCTIONS and (op != "pow" or not rep.is_float):
             return Text(f"{_FUNCTIONS[op]}({joined})")
         if op == "fma":
             return Text(f"fma({joined})")
@@ -273,9 +273,10 @@ def literal(value: bool | int | float, rep: DType) -> Text:
     number = int(value)
     if rep.bits <= 16:
         return Text(f"static_cast<{DEVICE[rep]}>({number})")
-    suffix = {"unsigned": "u", "int64_t": "ll", "uint64_t": "ull"}.get(DEVICE[rep], "")
-    if number == -(2**31) and rep == I32:
+    if rep.bits == 64:
+        text = "-9223372036854775807 - 1" if number == -(2**63) else f"{number}{'u' * (rep.kind == 'uint')}"
+        return Text(f"{DEVICE[rep]}{{{text}}}")
+    suffix = "u" if rep.kind == "uint" else ""
+    if number == -(2**31):
         return Text("(-2147483647 - 1)")
-    if number == -(2**63):
-        return Text("(-9223372036854775807ll - 1)")
     return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)

@@ -37,6 +37,9 @@ SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (1024, 16), (1024, 32))
 AXIS_WORDS = ("at", "el", "lane", "step", "sub")
 """Endings of the C names of an axis' coordinates and counters."""
 
+MOST_STEPS = 32
+"""Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
+
 MOST_WORDS = 160
 """Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
 
@@ -368,6 +371,11 @@ class _Assignment:
             own = min(want, max(1, left))
             left = max(1, left // own)
             given.append(own)
+        sizes = [max(self._capacity(c) for c in slot) for slot in self.slots[1:]]
+        while left > 1 and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS:
+            longest = max(range(len(given)), key=lambda n: -(-sizes[n] // given[n]))
+            given[longest] *= 2
+            left //= 2
         for slot, own in zip(self.slots[1:], given, strict=True):
             for found in slot:
                 others[found.number] = (-(-self._capacity(found) // own), own)
