@@ -60,7 +60,7 @@ def elementwise() -> str:
         value = {"bool": "true"}.get(dtype, "3" if dtype in INTEGERS else "0.5")
         kernels.append(
             f"kernel elementwise_{dtype}(x: {dtype}[N], z: {dtype}[N], s: {dtype}) -> (\n    {outputs}\n):\n"
-            f"    for i in parallel(N by 128):\n        a = x[i]\n        b = z[i]\n{body}\n"
+            f"    for i in parallel(N by 32):\n        a = x[i]\n        b = z[i]\n{body}\n"
             f"    check:\n        a = x\n        b = z\n{check}\n"
             f"    example cpu N = 131, s = {value}\n"
         )
