@@ -52,7 +52,9 @@ class Launcher:
 
 def load(path: str, kernel: str, arch: str, **defines: object) -> Launcher:
     """Compile one kernel of a `.tile` file for `arch` and load its launcher."""
-    compiled = compile_file(path, kernel=kernel, archs=(arch,), defines={k: str(v) for k, v in defines.items()})
+    compiled = compile_file(
+        path, kernel=kernel, archs=(arch,), defines={k: str(v) for k, v in defines.items()}
+    )
     name = hashlib.sha256(compiled.cu.encode()).hexdigest()[:16]
     folder = Path(os.environ.get("TILEC_BENCH_DIR", tempfile.gettempdir()))
     library = folder / f"{kernel}_{name}.so"

@@ -10,13 +10,14 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
-from launchers import load  # noqa: E402
+from launchers import load
 
 ARCH = "sm_90"
 
@@ -26,7 +27,14 @@ def timed(function: Callable[[], object]) -> float:
     return float(do_bench(function, warmup=20, rep=100, return_mode="median"))
 
 
-def compare(name: str, ours: Callable[[], object], theirs: Callable[[], object], moved: float, base: float, rounds: int) -> dict[str, object]:
+def compare(
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    moved: float,
+    base: float,
+    rounds: int,
+) -> dict[str, object]:
     """`moved` and `base` are the bytes of the two; the ratio is of bytes per second."""
     ratios, mine, other = [], [], []
     for _ in range(rounds):
@@ -49,7 +57,11 @@ def compare(name: str, ours: Callable[[], object], theirs: Callable[[], object],
 def close(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     """Raises unless every element agrees to the rounding of its type."""
     error = (actual.double() - expected).abs()
-    limit = 2.0**-8 * expected.abs() + 1e-6 if actual.dtype == torch.bfloat16 else 1e-5 * expected.abs() + 1e-6
+    limit = (
+        2.0**-8 * expected.abs() + 1e-6
+        if actual.dtype == torch.bfloat16
+        else 1e-5 * expected.abs() + 1e-6
+    )
     if not bool((error <= limit).all()):
         raise SystemExit(f"{what} differs: {error.max().item()}")
 
@@ -67,32 +79,62 @@ def rows(rounds: int, shapes: list[tuple[int, int]]) -> list[dict[str, object]]:
         y = torch.empty_like(x)
         z = torch.empty_like(x)
         size = 2.0 * x.numel() * 2
-        copy = lambda: z.copy_(x)  # noqa: E731
+        copy = partial(z.copy_, x)
         softmax(x, y, r, c)
         part = slice(0, min(r, 512))
         close(y[part], torch.softmax(x[part].double(), 1), f"softmax {r}x{c}")
         close(y[-64:], torch.softmax(x[-64:].double(), 1), f"softmax {r}x{c}")
-        result.append(compare(f"softmax {r}x{c}", lambda: softmax(x, y, r, c), copy, size, size, rounds))
+        result.append(
+            compare(f"softmax {r}x{c}", partial(softmax, x, y, r, c), copy, size, size, rounds)
+        )
         rms(x, w, y, r, c, 1e-6)
         d = x[part].double()
-        close(y[part], d * torch.rsqrt((d * d).mean(1, keepdim=True) + 1e-6) * w.double(), f"rms {r}x{c}")
-        result.append(compare(f"rms_norm {r}x{c}", lambda: rms(x, w, y, r, c, 1e-6), copy, size, size, rounds))
+        close(
+            y[part],
+            d * torch.rsqrt((d * d).mean(1, keepdim=True) + 1e-6) * w.double(),
+            f"rms {r}x{c}",
+        )
+        result.append(
+            compare(
+                f"rms_norm {r}x{c}", partial(rms, x, w, y, r, c, 1e-6), copy, size, size, rounds
+            )
+        )
         mean = torch.empty(r, device="cuda")
         rstd = torch.empty(r, device="cuda")
         if c <= 65536:
             layer(x, w, b, y, mean, rstd, r, c, 1e-5)
             expected = torch.nn.functional.layer_norm(d, (c,), w.double(), b.double(), 1e-5)
             error = (y[part].double() - expected).abs()
-            assert bool((error <= 2.0**-8 * expected.abs() + 2e-4).all()), f"layer {r}x{c} {error.max()}"
+            assert bool((error <= 2.0**-8 * expected.abs() + 2e-4).all()), (
+                f"layer {r}x{c} {error.max()}"
+            )
             result.append(
-                compare(f"layer_norm {r}x{c}", lambda: layer(x, w, b, y, mean, rstd, r, c, 1e-5), copy, size, size, rounds)
+                compare(
+                    f"layer_norm {r}x{c}",
+                    partial(layer, x, w, b, y, mean, rstd, r, c, 1e-5),
+                    copy,
+                    size,
+                    size,
+                    rounds,
+                )
             )
             res = torch.randn_like(x)
             h = x[part].double() + res[part].double()
             residual_norm(x, res, w, y, r, c, 1e-6)
-            close(y[part], h * torch.rsqrt((h * h).mean(1, keepdim=True) + 1e-6) * w.double(), f"residual {r}x{c}")
+            close(
+                y[part],
+                h * torch.rsqrt((h * h).mean(1, keepdim=True) + 1e-6) * w.double(),
+                f"residual {r}x{c}",
+            )
             result.append(
-                compare(f"rms_norm_residual {r}x{c}", lambda: residual_norm(x, res, w, y, r, c, 1e-6), copy, 2 * size, size, rounds)
+                compare(
+                    f"rms_norm_residual {r}x{c}",
+                    partial(residual_norm, x, res, w, y, r, c, 1e-6),
+                    copy,
+                    2 * size,
+                    size,
+                    rounds,
+                )
             )
     return result
 
@@ -111,7 +153,14 @@ def vectors(rounds: int, exponents: list[int]) -> list[dict[str, object]]:
             assert torch.equal(c, a + b)
             size = 12.0 * n
             result.append(
-                compare(f"vector_add 2^{exponent} BN={block}", lambda: add(a, b, c, n), lambda: torch.add(a, b, out=d), size, size, rounds)
+                compare(
+                    f"vector_add 2^{exponent} BN={block}",
+                    partial(add, a, b, c, n),
+                    partial(torch.add, a, b, out=d),
+                    size,
+                    size,
+                    rounds,
+                )
             )
     return result
 
@@ -124,7 +173,14 @@ def main() -> None:
     options = parser.parse_args()
     shapes = [(8192, 8192), (32768, 1024)]
     if not options.quick:
-        shapes += [(262144, 256), (65536, 1000), (16384, 4096), (16384, 4097), (4096, 32768), (2048, 131072)]
+        shapes += [
+            (262144, 256),
+            (65536, 1000),
+            (16384, 4096),
+            (16384, 4097),
+            (4096, 32768),
+            (2048, 131072),
+        ]
     table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)
     if options.out:
         head = {

@@ -125,7 +125,7 @@ def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
             other = owners.setdefault(name, program.name)
             if other != program.name:
                 message = f"`{other}` and `{program.name}` both give `{name}` in C++"
-                found += fail("E0514", message, program.span, help="rename one of them").diagnostics
+                found += fail("E0517", message, program.span, help="rename one of them").diagnostics
                 break
     return found
 
@@ -147,7 +147,6 @@ def _compile_kernel(
 ) -> tuple[UnitKernel, CompiledKernel]:
     from tilec.emit.c_names import c_name
     from tilec.emit.unit import UnitKernel
-    from tilec.ir.kernel_printer import print_kernel
     from tilec.passes import pipeline
 
     program = item.program
@@ -173,7 +172,9 @@ def _compile_kernel(
         )
     plan = pipeline.plan_of(program, lowered)
     kernels = tuple(
-        (kernel, _guard(arch, archs)) for arch, low in zip(archs, lowered, strict=True) for kernel in low.kernels
+        (kernel, _guard(arch, archs))
+        for arch, low in zip(archs, lowered, strict=True)
+        for kernel in low.kernels
     )
     for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
         sink.warning("W0601", warning, program.span)
@@ -183,11 +184,9 @@ def _compile_kernel(
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
-    texts = {
-        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels) for low in lowered
-    }
+    by_arch = {low.target.arch: low.kernels for low in lowered}
     unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
-    return unit, CompiledKernel(program.name, program, plan, texts, manifest)
+    return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
 
 
 def _text(result: object) -> str:
@@ -224,4 +223,3 @@ def _signature(kernel: ast.Kernel) -> str:
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     head = " ".join(line for line in lines if line).rstrip().rstrip(":").rstrip()
     return head.replace("( ", "(").replace(" )", ")").replace("[ ", "[").replace(" ]", "]")
-

@@ -87,6 +87,6 @@ def test_a_tile_beyond_registers_is_a_message(tmp_path: Path) -> None:
 
 def test_names_that_are_one_in_cpp_are_a_message(tmp_path: Path) -> None:
     source = "kernel k(float: f32[N], float_: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 8):\n        y[i] = float[i] + float_[i]\n"
-    assert _codes(tmp_path, source) == ["E0514"]
+    assert _codes(tmp_path, source) == ["E0517"]
     two = "kernel {}(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 8):\n        y[i] = x[i]\n"
-    assert _codes(tmp_path, two.format("f") + two.format("f_error")) == ["E0514"]
+    assert _codes(tmp_path, two.format("f") + two.format("f_error")) == ["E0517"]

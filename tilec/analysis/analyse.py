@@ -9,13 +9,13 @@ from tilec.analysis.contracts import require
 from tilec.analysis.declarations import declare_kernel
 from tilec.analysis.entities import POISON, Integer, Known, Poison, TypeOf
 from tilec.analysis.expressions import evaluate
-from tilec.analysis.facts import Facts
 from tilec.analysis.loops import check_target, evaluate_range, poisoned_body
 from tilec.analysis.operators import truth
 from tilec.analysis.scopes import Scope
 from tilec.analysis.statements import bind_name, execute, inline
 from tilec.analysis.untaken import bound_names, check_names
 from tilec.ir.dtypes import I4, U4
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Block, Contract, GridAxis, HostExpr, HostOp, Nest, Program
 from tilec.plan.candidate import Candidate

@@ -20,10 +20,10 @@ from tilec.analysis.entities import (
     as_sym,
     describe,
 )
-from tilec.analysis.facts import Facts
 from tilec.analysis.presence import span_presence
 from tilec.analysis.scopes import Scope
 from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import (
     Axis,

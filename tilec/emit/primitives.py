@@ -31,6 +31,8 @@ FILES = (
     "warp.cuh",
     "atomic.cuh",
     "tile.cuh",
+    "tensor.cuh",
+    "products.cuh",
 )
 """The files of `templates/device/` in the order in which their blocks are emitted: a block needs earlier blocks only."""
 

@@ -1,8 +1,8 @@
 """All passes, in order, on one screen.
 
-    Tile IR   eliminate_dead · sink_stores · classify axes · place tiles · assign_layouts
-    Kernel IR lower · synchronize
-    Host      launch plan
+Tile IR   eliminate_dead · hoist · sink_stores · classify axes · place tiles · assign_layouts
+Kernel IR lower · synchronize
+Host      launch plan
 """
 
 from __future__ import annotations
@@ -12,15 +12,26 @@ from dataclasses import dataclass, replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
+from tilec.ir.facts import Facts
+from tilec.ir.launch import (
+    AllOf,
+    Launch,
+    LaunchCondition,
+    LaunchPlan,
+    Step,
+    TargetPlan,
+    Workspace,
+    product,
+)
 from tilec.ir.symbolic import Sym, Var, ceildiv
-from tilec.passes import eliminate_dead, sink_stores, synchronize
+from tilec.passes import eliminate_dead, hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
+from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
-from tilec.passes.facts import Facts
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import place
+from tilec.passes.products import plan_products
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import fail
@@ -59,11 +70,17 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(eliminate_dead.run(nest.body)))
+        nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        variants = assign(program, nest, axes, placement, target, candidate.warps)
+        products = plan_products(nest, axes, target, candidate.warps)
+        if products is None:
+            variants = assign(program, nest, axes, placement, target, candidate.warps)
+        else:
+            variants = ProductAssignment(
+                program, nest, axes, placement, target, candidate, products
+            ).variants()
         snapshot("assign_layouts", variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
@@ -79,11 +96,13 @@ def run(
         instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
-    return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
+    return Lowered(
+        tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
+    )
 
 
 def _check_names(program: t.Program, spell: Spelling) -> None:
-    """Raises E0514 where two names of a kernel are one in C++."""
+    """Raises E0517 where two names of a kernel are one in C++."""
     words = [x.name for x in (*program.tensors, *program.scalars, *program.dims)]
     words += [v.name for v in stride_scalars(program)]
     spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
@@ -91,7 +110,7 @@ def _check_names(program: t.Program, spell: Spelling) -> None:
         other = spelled.setdefault(spell(word), word)
         if other != word:
             raise fail(
-                "E0514",
+                "E0517",
                 f"`{other}` and `{word}` would both be `{spell(word)}` in C++",
                 program.span,
                 help="rename one of them",
@@ -101,7 +120,12 @@ def _check_names(program: t.Program, spell: Spelling) -> None:
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
     grid = ceildiv(numeric(kernel.instances), kernel.batch)
     return Launch(
-        kernel.name, _numbers(variant.condition, numeric), grid, kernel.threads, kernel.arguments
+        kernel.name,
+        _numbers(variant.condition, numeric),
+        grid,
+        kernel.threads,
+        kernel.arguments,
+        kernel.shared_bytes if kernel.dynamic else 0,
     )
 
 

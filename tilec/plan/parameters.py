@@ -3,7 +3,7 @@
 A *tile size* is used only as an extent (after `by`, as the second argument of `span`) and in `require`, `tune` and `key`;
 every other bracket parameter is a *program* parameter, part of the meaning.
 
-The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 64, 64, … in the
+The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 32, 32, … in the
 order declared; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
 4096 elements.
 """
@@ -23,7 +23,7 @@ from tilec.source.text import Span
 from tilec.syntax import ast
 from tilec.syntax.loading import Binding, Scope
 
-PRODUCT_TILES = (128, 128, 64)
+PRODUCT_TILES = (128, 128, 32)
 """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last."""
 
 SETTINGS = ("stages", "warps", "mma", "math")
@@ -276,16 +276,17 @@ def _is_extent(value: object) -> bool:
 
 @dataclass
 class _Tuned:
-    """The first value that `tune` lists for each name, and its conditions."""
+    """The first value that `tune` lists for each name, all of them, and its conditions."""
 
     first: dict[str, Static]
     conditions: list[ast.Expr]
+    values: dict[str, list[Static]]
 
 
 def _tune(
     planner: _Planner, brackets: Mapping[str, ast.BracketParam], tiles: frozenset[str]
 ) -> _Tuned:
-    tuned = _Tuned({}, [])
+    tuned = _Tuned({}, [], {})
     kernel, sink = planner.kernel, planner.sink
     dims = _dimension_names(kernel)
     for clause in kernel.clauses:
@@ -311,6 +312,7 @@ def _tune(
                 if (name in tiles or name in TUNED_SETTINGS) and not _is_extent(value):
                     sink.error("E0217", f"a value of `{name}` is an integer from 1 on", expr.span)
                     continue
+                tuned.values.setdefault(name, []).append(value)
                 if number == 0:
                     tuned.first.setdefault(name, value)
         if clause.where is not None:
@@ -358,7 +360,7 @@ def _automatic(
     open_names = [
         b.name
         for b in kernel.brackets
-        if _is_auto(b) and b.name in tiles and b.name not in given and b.name not in tuned.first
+        if _is_auto(b) and b.name in tiles and b.name not in given
     ]
     if has_product(kernel):
         order = [b.name for b in kernel.brackets if b.name in tiles]
@@ -386,7 +388,7 @@ def _choose(
             _same_kind(planner, bracket, given[name])
         return
     if _is_auto(bracket):
-        if name in tuned.first:
+        if name in tuned.first and automatic.get(name) not in tuned.values[name]:
             planner.values[name], planner.origin[name] = tuned.first[name], "auto"
         elif name in automatic:
             planner.values[name], planner.origin[name] = automatic[name], "auto"

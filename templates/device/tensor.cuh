@@ -1,0 +1,219 @@
+//@ primitive cp_async_zfill includes <cstdint>
+/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
+/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(to), "l"(global), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
+                 : "memory");
+  }
+#else
+  const unsigned char* from = static_cast<const unsigned char*>(global);
+  unsigned char* target = static_cast<unsigned char*>(shared);
+  if (bytes >= kBytes) {
+    for (int i = 0; i < kBytes / 4; ++i) {
+      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
+    }
+  } else {
+    for (int i = 0; i < kBytes; ++i) {
+      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
+    }
+  }
+#endif
+}
+//@ end
+
+//@ primitive cp_async_commit
+/// Closes the group of asynchronous copies that this thread has begun.
+[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+//@ end
+
+//@ primitive cp_async_wait
+/// Waits until at most kPending of this thread's groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+//@ end
+
+//@ primitive ldmatrix_x4 includes <cstdint>
+/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x4_trans includes <cstdint>
+/// The same, each matrix transposed.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x2 includes <cstdint>
+/// Two 8x8 matrices; lanes 0 to 15 give the addresses of their rows.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x2_trans includes <cstdint>
+/// The same, each matrix transposed.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive mma_m16n8k16_bf16 includes <cstdint>
+/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
+                                                                   const uint32_t (&a)[4],
+                                                                   const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k16_f16 includes <cstdint>
+/// d += a * b on one warp, f16 operands; two steps of k8 before sm_80.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4],
+                                                                  const uint32_t (&a)[4],
+                                                                  const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k8_tf32 includes <cstdint>
+/// d += a * b on one warp, operands f32 rounded to tf32 (PTX ISA, mma.m16n8k8).
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4],
+                                                                  const uint32_t (&a)[4],
+                                                                  const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_s8 includes <cstdint>
+/// d += a * b on one warp, i8 operands, exact.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_s8(int (&d)[4],
+                                                                 const uint32_t (&a)[4],
+                                                                 const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_u8 includes <cstdint>
+/// d += a * b on one warp, u8 operands, exact.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_u8(int (&d)[4],
+                                                                 const uint32_t (&a)[4],
+                                                                 const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_f8 includes <cstdint>
+/// d += a * b on one warp, operands e4m3 (false) or e5m2 (true), since sm_89.
+template <bool kA52, bool kB52>
+__device__ __forceinline__ void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  if constexpr (!kA52 && !kB52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else if constexpr (!kA52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else if constexpr (!kB52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#endif
+}
+//@ end
