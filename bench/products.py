@@ -27,7 +27,9 @@ def timed(function: Callable[[], object]) -> float:
     return float(do_bench(function, warmup=20, rep=100, return_mode="median"))
 
 
-def compare(name: str, ours: Callable[[], object], theirs: Callable[[], object], flops: float, rounds: int) -> dict[str, object]:
+def compare(
+    name: str, ours: Callable[[], object], theirs: Callable[[], object], flops: float, rounds: int
+) -> dict[str, object]:
     """Ratio of rates, ours to theirs."""
     ratios, mine, other = [], [], []
     for _ in range(rounds):
@@ -71,9 +73,13 @@ def gemm(rounds: int, sweep: bool) -> list[dict[str, object]]:
             c.fill_(float("nan"))
             launch(a, right, c, m, k, n)
             assert error(c, reference) < 3e-3, f"{kernel} {defines} {error(c, reference)}"
-            theirs = (lambda: torch.mm(a, b)) if kernel == "gemm_nn" else (lambda: torch.mm(a, bt.T))
+            theirs = (
+                (lambda: torch.mm(a, b)) if kernel == "gemm_nn" else (lambda: torch.mm(a, bt.T))
+            )
             name = f"{kernel} 4096^3 {' '.join(f'{x}={y}' for x, y in defines.items()) or 'auto'}"
-            result.append(compare(name, lambda: launch(a, right, c, m, k, n), theirs, 2.0 * m * n * k, rounds))
+            result.append(
+                compare(name, lambda: launch(a, right, c, m, k, n), theirs, 2.0 * m * n * k, rounds)
+            )
     return result
 
 
@@ -81,7 +87,10 @@ def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
     result = []
     heads, dim, length = 16, 128, 4096
     batch = 16384 // length
-    q, k, v = (torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    q, k, v = (
+        torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.bfloat16)
+        for _ in range(3)
+    )
     o = torch.empty_like(q)
     lse = torch.empty(batch, heads, length, device="cuda")
     scale = dim**-0.5
@@ -89,9 +98,17 @@ def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
     if sweep:
         configurations += [{"BM": 128, "BN": 64}, {"BM": 64, "BN": 64}, {"BM": 64, "BN": 128}]
     for causal in (False, True):
-        expected = F.scaled_dot_product_attention(q[:1].float(), k[:1].float(), v[:1].float(), is_causal=causal)
+        expected = F.scaled_dot_product_attention(
+            q[:1].float(), k[:1].float(), v[:1].float(), is_causal=causal
+        )
         for defines in configurations:
-            launch = load("samples/attention.tile", "attention", ARCH, CAUSAL="true" if causal else "false", **defines)
+            launch = load(
+                "samples/attention.tile",
+                "attention",
+                ARCH,
+                CAUSAL="true" if causal else "false",
+                **defines,
+            )
             o.fill_(float("nan"))
             sizes = (batch, heads, length, length)
             launch(q, k, v, o, lse, *sizes, scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
 from tilec.emit.expressions import UNARY
-from tilec.emit.kernel_text import KernelWriter, environment
+from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
@@ -49,7 +49,7 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
             if len(group) > 1 and len({d.constants[c] for d in group}) > 1
         ]
         fixed = [(c, n) for c, n in first.constants.items() if c not in varying]
-        text = macros.body(  # type: ignore[attr-defined]
+        text = unit["body"](
             name,
             varying,
             [*first.tiles, *fixed],
@@ -109,7 +109,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.shared
     ]
     shared += [
-        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}" + (f"[{b.slots}];" if b.slots > 1 else ";")
+        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
+        + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
     everything = "\n".join([text, *prologue, *shared])
@@ -210,7 +211,7 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if not single:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
-                if mentions(digit_.name):
+                if digit_.name in words:
                     grid.append(f"const int {digit_.name} = instance % {trips.at(UNARY)};")
                 grid.append(f"instance /= {trips.text};")
             if kernel.grid[0].name in words:

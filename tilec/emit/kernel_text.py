@@ -19,6 +19,14 @@ from tilec.source.text import NOWHERE, Span
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_SYNTAX: dict[str, Any] = {
+    "variable_start_string": "${",
+    "variable_end_string": "}",
+    "line_statement_prefix": "//%",
+    "line_comment_prefix": "//#",
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+}
 _FAMILIES = ("scalars", "copies", "products", "structure")
 
 

@@ -581,7 +581,10 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
-        return sum(b.bytes for b in self.tiles) + sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
+        return sum(b.bytes for b in self.tiles) + sum(
+            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
+            for b in self.shared
+        )
 
 
 STATIC_SHARED_LIMIT = 48 * 1024

@@ -519,7 +519,11 @@ class Assignment:
         width = max((a.layout.vector for a in level.axes.values()), default=1)
         walked = sum(1 for a in level.axes.values() if a.layout.steps > 1 and not a.layout.streams)
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
-        registers = level.words + self._passing_words(width) * min(steps, 6 if walked > 1 else 3) + REGISTERS_BESIDES
+        registers = (
+            level.words
+            + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            + REGISTERS_BESIDES
+        )
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(

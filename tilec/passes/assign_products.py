@@ -80,9 +80,17 @@ class ProductAssignment(Assignment):
             access = op.access
             tensor = self.program.tensor(access.tensor)
             contiguous = access.view is not None or tensor.row_major[-1].constant == 1
-            return contiguous and isinstance(access.terms[-1], t.AtSpan | t.AtAll) and not access.pointwise
+            return (
+                contiguous
+                and isinstance(access.terms[-1], t.AtSpan | t.AtAll)
+                and not access.pointwise
+            )
         access = op.access
-        if not access.terms or not isinstance(access.terms[-1], t.AtSpan | t.AtAll) or access.pointwise:
+        if (
+            not access.terms
+            or not isinstance(access.terms[-1], t.AtSpan | t.AtAll)
+            or access.pointwise
+        ):
             return False
         tensor = self.program.tensor(access.tensor)
         if access.view is None and tensor.row_major[-1].constant != 1:
@@ -111,7 +119,10 @@ class ProductAssignment(Assignment):
                     )
                 layout = blocked(capacity, 1, 1, 1)
             axes[found.number] = LoopAxis(
-                self.names[found.number], layout, found.extent, found.number in self.products.columns
+                self.names[found.number],
+                layout,
+                found.extent,
+                found.number in self.products.columns,
             )
         return Level(axes, 32 * self.products.warps, self.products.accumulators)
 
@@ -119,7 +130,11 @@ class ProductAssignment(Assignment):
         """Whether an axis belongs to operands of products only."""
         for op in self.ops:
             if isinstance(op, t.Reduce | t.Store | t.Atomic):
-                classes = self.axes.of_value(op.arg) if isinstance(op, t.Reduce) else self.axes.of_access(op)
+                classes = (
+                    self.axes.of_value(op.arg)
+                    if isinstance(op, t.Reduce)
+                    else self.axes.of_access(op)
+                )
                 if any(c is not None and c.number == number for c in classes):
                     return False
         return True
@@ -138,7 +153,9 @@ class ProductAssignment(Assignment):
                     if n == operand.k_axis:
                         extents.append(plan.k_extent)
                     else:
-                        extents.append(16 if found is None else self.products.layouts[found.number].capacity)
+                        extents.append(
+                            16 if found is None else self.products.layouts[found.number].capacity
+                        )
                 size = extents[0] * extents[1] * operand.source.type.dtype.bits // 8
                 in_loop = operand.load is not None and self._in_loop(operand.load)
                 ring, fixed = (ring + size, fixed) if in_loop else (ring, fixed + size)

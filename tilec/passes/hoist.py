@@ -33,7 +33,9 @@ def _block(block: t.Block, written: set[str]) -> t.Block:
                 ops.append(replace(op, body=t.Block(tuple(kept))))
             case t.If():
                 ops.append(
-                    replace(op, then=_block(op.then, written), otherwise=_block(op.otherwise, written))
+                    replace(
+                        op, then=_block(op.then, written), otherwise=_block(op.otherwise, written)
+                    )
                 )
             case _:
                 ops.append(op)
@@ -62,7 +64,9 @@ def _movable(op: t.Op, written: set[str]) -> bool:
             scalars = [term.index for term in op.access.terms if isinstance(term, t.AtScalar)]
             known = all(v.kind != "value" for s in scalars for v in s.variables)
             return op.access.tensor not in written and known
-        case t.Constant() | t.FromSym() | t.Scalar() | t.Iota() | t.Full() | t.Cast() | t.Rearrange():
+        case (
+            t.Constant() | t.FromSym() | t.Scalar() | t.Iota() | t.Full() | t.Cast() | t.Rearrange()
+        ):
             return True
         case t.Elementwise() | t.Bitcast() | t.Fill():
             return True

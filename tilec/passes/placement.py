@@ -79,7 +79,11 @@ def from_memory(value: t.Value, definitions: Definitions) -> bool:
 def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> list[t.Op]:
     sinks: dict[int, t.Op] = {}
     for user in definitions.users[value.id]:
-        if isinstance(user, t.Dot) and value is not user.accumulate and from_memory(value, definitions):
+        if (
+            isinstance(user, t.Dot)
+            and value is not user.accumulate
+            and from_memory(value, definitions)
+        ):
             continue  # staged in shared memory by the product itself
         if is_inline_kind(user) and user.outs and user.out.type.rank:
             for sink in found.sinks[user.out.id]:

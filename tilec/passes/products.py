@@ -84,9 +84,7 @@ class Products:
     waste: float = 0.0
 
 
-def plan_products(
-    nest: t.Nest, axes: Axes, target: Target, warps: int | None
-) -> Products | None:
+def plan_products(nest: t.Nest, axes: Axes, target: Target, warps: int | None) -> Products | None:
     """The products of a nest, None where it has none. Raises E0514 where the target has no instruction for the operands, E0515
     where their axes would have to lie in two ways."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
@@ -132,8 +130,18 @@ def select(op: t.Dot, target: Target) -> tuple[Product, str]:
             if a == F16 and product.k == 8:
                 product = Product("mma", a, b, product.acc, 16, 8, 16)
             return product, name
-    have = sorted({f"{p.a}" + (" (as tf32)" if p.tf32 else "") for p in target.products if (p.a, p.b) in MMA_NAMES})
-    hint = "use `dot(a, b, as = tf32)`" if a == b == F32 else f"convert the operands with `.to({have[0]})`"
+    have = sorted(
+        {
+            f"{p.a}" + (" (as tf32)" if p.tf32 else "")
+            for p in target.products
+            if (p.a, p.b) in MMA_NAMES
+        }
+    )
+    hint = (
+        "use `dot(a, b, as = tf32)`"
+        if a == b == F32
+        else f"convert the operands with `.to({have[0]})`"
+    )
     raise fail(
         "E0514",
         f"{target.arch} has no tensor-core product of {a} and {b}",
@@ -215,11 +223,20 @@ def _geometry(
     total = 0
     for plan in found.plans.values():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        total += (16 if m is None else max(16, m.capacity or 16)) * (8 if n is None else max(8, n.capacity or 8))
+        total += (16 if m is None else max(16, m.capacity or 16)) * (
+            8 if n is None else max(8, n.capacity or 8)
+        )
     total += _carried_beside(nest, axes, rows, columns)
     count = warps or max(4, min(16, _power(-(-total // (32 * ACCUMULATORS_PER_THREAD)))))
     if warps is None:
-        count = min(count, max(1, _power(-(-row_extent // 16)) * (1 if whole_rows else _power(-(-column_extent // 16)))))
+        count = min(
+            count,
+            max(
+                1,
+                _power(-(-row_extent // 16))
+                * (1 if whole_rows else _power(-(-column_extent // 16))),
+            ),
+        )
         count = max(count, 2 if not whole_rows else 1)
         if whole_rows and row_extent >= 128:
             count = max(count, 8)
@@ -244,7 +261,11 @@ def _geometry(
         padded_n = 8 * column_warps if n is None else found.layouts[n.number].capacity
         found.accumulators += padded_m * padded_n // (32 * found.warps)
         used += padded_m * padded_n * plan.k_extent
-        needed += (1 if m is None else m.capacity or 1) * (1 if n is None else n.capacity or 1) * plan.k_extent
+        needed += (
+            (1 if m is None else m.capacity or 1)
+            * (1 if n is None else n.capacity or 1)
+            * plan.k_extent
+        )
         for operand, k_axis in ((plan.op.a, 1), (plan.op.b, 0)):
             consumed = axes.of(operand, k_axis)
             if consumed is not None and consumed.number not in found.layouts:
@@ -275,7 +296,12 @@ def _carried_beside(
             if carried.next.id in results or len(found) != 2:
                 continue
             first, second = found
-            if first is not None and second is not None and first.number in sides[0] and second.number in sides[1]:
+            if (
+                first is not None
+                and second is not None
+                and first.number in sides[0]
+                and second.number in sides[1]
+            ):
                 total += (first.capacity or 1) * (second.capacity or 1)
     return total
 

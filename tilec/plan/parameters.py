@@ -358,9 +358,7 @@ def _automatic(
 ) -> dict[str, int]:
     """The values of `auto` tile sizes by the rule above."""
     open_names = [
-        b.name
-        for b in kernel.brackets
-        if _is_auto(b) and b.name in tiles and b.name not in given
+        b.name for b in kernel.brackets if _is_auto(b) and b.name in tiles and b.name not in given
     ]
     if has_product(kernel):
         order = [b.name for b in kernel.brackets if b.name in tiles]

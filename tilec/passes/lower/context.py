@@ -114,7 +114,11 @@ class Context:
         if var.kind == "value":
             name = self.value_names[var.key]
             negative = name.startswith("-")
-            return Sym.of(int(name)) if name.lstrip("-").isdigit() or negative else Sym.of(Var(name, "scalar"))
+            return (
+                Sym.of(int(name))
+                if name.lstrip("-").isdigit() or negative
+                else Sym.of(Var(name, "local"))
+            )
         return None
 
     def _keeps_tiles(self, sym: Sym) -> bool:

@@ -38,7 +38,7 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
     arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
     axes = tuple(
         sorted(
-            {a.name: a for a in variant.level.axes.values()}.values(),
+            {a.name: a for a in (*variant.level.axes.values(), *context.extra_axes)}.values(),
             key=lambda a: (min((d.divisor for d in a.layout.thread_digits), default=0), a.name),
         )
     )
@@ -60,6 +60,7 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
         instances,
         axes,
         tuple(context.shared),
+        tuple(context.tiles),
         tuple(context.out),
         _variable_names(context),
         variant.batch > 1,
@@ -68,10 +69,11 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
 
 
 def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
+    """C names of trips, and of parameters and tile sizes as C++ spells them."""
     names = dict(context.var_names)
     for var in context.used_syms:
-        if var.kind == "value":
-            names[var] = context.value_names[var.key]
+        if var.kind in ("dim", "tile", "scalar"):
+            names[var] = context.names.spell(var.name)
     return tuple(sorted(names.items()))
 
 

@@ -118,7 +118,10 @@ class _Statements:
         context = self.context
         plan, operand = self.staged[op.out.id]
         home = context.definitions.loops[op.out.id]
-        if context.definitions.loops[plan.op.out.id] != home and op.out.id not in context.ring_values:
+        if (
+            context.definitions.loops[plan.op.out.id] != home
+            and op.out.id not in context.ring_values
+        ):
             stage_now(context, operand, plan, op.span)
             context.staged_once.add(operand.source.id)
         return not context.placement.sinks.get(op.out.id)
@@ -493,7 +496,9 @@ class _Statements:
             if not any(self._reads(value, carried.entry) for value in later):
                 body.finish(Guards(), [k.Assign(variable, expr)], [], carried.entry.span)
                 continue
-            fresh = k.Fragment(context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes)
+            fresh = k.Fragment(
+                context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes
+            )
             context.out.append(k.Declare(fresh, None))
             body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
             context.fragments[following.id] = fresh
@@ -586,4 +591,3 @@ def _before_rounding(context: Context, value: t.Value) -> t.Value:
     ):
         return op.arg
     return value
-

@@ -33,7 +33,9 @@ def products_of(context: Context) -> Products:
 # ------------------------------------------------------------------------------------------ staging
 
 
-def tile_axes(context: Context, operand: Staged, plan: ProductPlan) -> tuple[k.LoopAxis, k.LoopAxis]:
+def tile_axes(
+    context: Context, operand: Staged, plan: ProductPlan
+) -> tuple[k.LoopAxis, k.LoopAxis]:
     """Axes of the copy of a loaded operand: rows and columns as in memory, 16 bytes a thread and step."""
     source = operand.source
     name = operand.load.access.tensor if operand.load is not None else source.name or "operand"
@@ -74,7 +76,9 @@ def _padded(context: Context, operand: Staged, plan: ProductPlan, axis: int) -> 
 
 def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: int) -> k.TileBuffer:
     """The shared memory of an operand, rows and columns as in `operand.source`, or turned where the instruction asks for it."""
-    name = operand.load.access.tensor if operand.load is not None else operand.source.name or "operand"
+    name = (
+        operand.load.access.tensor if operand.load is not None else operand.source.name or "operand"
+    )
     rows, cols = (_padded(context, operand, plan, n) for n in (0, 1))
     if turned(operand):
         rows, cols = cols, rows
@@ -127,7 +131,16 @@ def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
             value = context.definitions.values[number]
             plain = isinstance(
                 source,
-                t.Load | t.Elementwise | t.Cast | t.FromSym | t.Constant | t.Iota | t.Full | t.Rearrange | t.Scalar | t.Fill,
+                t.Load
+                | t.Elementwise
+                | t.Cast
+                | t.FromSym
+                | t.Constant
+                | t.Iota
+                | t.Full
+                | t.Rearrange
+                | t.Scalar
+                | t.Fill,
             )
             if not plain or not visit(source):
                 return False
@@ -141,13 +154,16 @@ def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
     return sorted(needed.values(), key=lambda op: order[id(op)])
 
 
-def emit_copy(context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopAxis], tile: k.TileAddress) -> None:
+def emit_copy(
+    context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopAxis], tile: k.TileAddress
+) -> None:
     """Copies of one tile by all threads of the CTA."""
     row, col = axes
     load = operand.load
     assert load is not None
     coords: Coords = tuple(
-        None if a.is_one else axis for a, axis in zip(operand.source.type.axes, (row, col), strict=True)
+        None if a.is_one else axis
+        for a, axis in zip(operand.source.type.axes, (row, col), strict=True)
     )
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
@@ -165,11 +181,15 @@ def emit_copy(context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopA
     count = tail_count(address.guards, col)
     around = Guards(vector=inside_row)
     if aligned:
-        copy = k.CopyAsync(tile, rep, row, col, address.pointer, address.vector, guards, count, span=load.span)
+        copy = k.CopyAsync(
+            tile, rep, row, col, address.pointer, address.vector, guards, count, span=load.span
+        )
         body.finish(around, [], [copy], load.span)
         return
     vector = k.Fragment(body.local_name(f"{load.access.tensor}_chunk"), rep, (col,), local=True)
-    body.loads.append(k.LoadVector(vector, address.pointer, address.vector, False, guards, count, span=load.span))
+    body.loads.append(
+        k.LoadVector(vector, address.pointer, address.vector, False, guards, count, span=load.span)
+    )
     body.finish(around, [], [k.StoreTile(tile, rep, row, col, source=vector)], load.span)
 
 
@@ -179,7 +199,9 @@ def _inside(context: Context, row: k.LoopAxis, buffer: str, turned_tile: bool) -
     rows = tile.cols if turned_tile else tile.rows
     if not row.layout.is_blocked or row.layout.capacity <= rows:
         return []
-    return [k.Apply("lt", (k.Index(coordinate(row, element=False), I32), k.Literal_(rows, I32)), BOOL)]
+    return [
+        k.Apply("lt", (k.Index(coordinate(row, element=False), I32), k.Literal_(rows, I32)), BOOL)
+    ]
 
 
 def _copy_elements(
@@ -202,7 +224,15 @@ def _copy_elements(
             guards.add(padding(context, along))
         guards.add(body.axis_presence(axis, along))
     if guards.all:
-        value = k.Apply("where", (conjunction(guards.all), value, converted(k.Literal_(0.0 if rep.is_float else 0, compute_type(rep)), rep)), rep)
+        value = k.Apply(
+            "where",
+            (
+                conjunction(guards.all),
+                value,
+                converted(k.Literal_(0.0 if rep.is_float else 0, compute_type(rep)), rep),
+            ),
+            rep,
+        )
     place = (col, row) if turned(operand) else (row, col)
     around = Guards(vector=_inside(context, row, tile.buffer, turned(operand)))
     body.finish(around, [k.StoreTile(tile, rep, place[0], place[1], value=value)], [], source.span)
@@ -227,7 +257,8 @@ def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) 
             axes = coords
             body = Body(context, context.ordered(axes))
         own: Coords = tuple(
-            None if a.is_one else axis for a, axis in zip(operand.source.type.axes, axes, strict=True)
+            None if a.is_one else axis
+            for a, axis in zip(operand.source.type.axes, axes, strict=True)
         )
         _copy_elements(context, body, operand, axes, own, tile)
     context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
@@ -293,8 +324,12 @@ def _warp_first(axis: k.LoopAxis, block: int) -> str:
 
 def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
     home = context.staged.get(operand.source.id)
-    loops = context.definitions.loops.get(operand.load.out.id, ()) if operand.load is not None else ()
-    if home is not None and (operand.source.id in context.ring_values or _is_outer(context, operand, loops)):
+    loops = (
+        context.definitions.loops.get(operand.load.out.id, ()) if operand.load is not None else ()
+    )
+    if home is not None and (
+        operand.source.id in context.ring_values or _is_outer(context, operand, loops)
+    ):
         return home
     return stage_now(context, operand, plan, span)
 
@@ -312,7 +347,9 @@ def _accumulators(context: Context, op: t.Dot) -> k.Fragment:
     axes = context.ordered(coords)
     if op.accumulate is None:
         target = k.Fragment(context.names.unique(op.out.name or "product"), rep, axes)
-        context.out.append(k.Declare(target, k.Literal_(0.0 if rep.is_float else 0, rep), span=op.span))
+        context.out.append(
+            k.Declare(target, k.Literal_(0.0 if rep.is_float else 0, rep), span=op.span)
+        )
         return target
     carried = _carried_in_place(context, op)
     if carried is not None:
@@ -327,7 +364,8 @@ def _accumulators(context: Context, op: t.Dot) -> k.Fragment:
     own: Coords = ()
     if op.accumulate.type.rank:
         own = tuple(
-            None if axis.is_one else c for axis, c in zip(op.accumulate.type.axes, coords, strict=True)
+            None if axis.is_one else c
+            for axis, c in zip(op.accumulate.type.axes, coords, strict=True)
         )
     expr = converted(body.value(op.accumulate, own), rep)
     body.finish(Guards(), [k.Assign(target, expr)], [], op.span)
@@ -409,7 +447,9 @@ class Ring:
         self._copies(Sym.of(Var(stage, "trip")), k.Local(stage, I32))
         body = tuple(context.out)
         context.out = outer
-        context.out.append(k.Loop(stage, k.Literal_(self.stages - 1, I32), body, span=self.loop.span))
+        context.out.append(
+            k.Loop(stage, k.Literal_(self.stages - 1, I32), body, span=self.loop.span)
+        )
 
     def head(self, name: str) -> None:
         """Wait for this trip's tiles, start those of a later one."""
@@ -417,7 +457,9 @@ class Ring:
         current = Sym.of(Var(name, "trip"))
         slot: k.Expr = k.Index(current % self.stages, I32)
         context.out.append(k.WaitGroup(self.stages - 2, span=self.loop.span))
-        context.out.append(k.CtaSync("this trip's tiles have landed, those of the last trip are read"))
+        context.out.append(
+            k.CtaSync("this trip's tiles have landed, those of the last trip are read")
+        )
         following = context.names.unique(f"{name}_next")
         context.out.append(k.Let(following, I32, k.Index(current + (self.stages - 1), I32)))
         later = Sym.of(Var(following, "trip"))
@@ -449,7 +491,9 @@ class Ring:
         copies = tuple(context.out)
         context.out = outer
         index = k.Index(trip, I32)
-        context.out.append(k.IfUniform(k.Apply("lt", (index, self.trips), BOOL), copies, span=self.loop.span))
+        context.out.append(
+            k.IfUniform(k.Apply("lt", (index, self.trips), BOOL), copies, span=self.loop.span)
+        )
         context.out.append(k.Commit())
 
 
