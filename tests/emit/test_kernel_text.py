@@ -19,7 +19,7 @@ from tilec.emit.primitives import identifiers, load_primitives
 from tilec.source.diagnostics import TileError
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = ("vector_add", "softmax", "norms")
+SAMPLES = ("vector_add", "softmax", "norms", "gemm", "gemm_bias_gelu", "attention")
 FILES = tuple(str(PROGRAMS / f"{n}.tile") for n in WRITTEN) + tuple(
     str(ROOT / "samples" / f"{n}.tile") for n in SAMPLES
 )
@@ -30,13 +30,13 @@ BUILT_IN = frozenset("threadIdx blockIdx x __syncthreads __global__ __launch_bou
 LANGUAGE = frozenset(
     """__device__ __forceinline__ __restrict__ bool break const constexpr double else extern false float for if int int8_t int16_t
     int32_t int64_t long namespace pragma return static_cast struct template true uint8_t uint16_t uint32_t uint64_t unroll
-    unsigned void INFINITY NAN identity combine index convert C""".split()
+    unsigned void INFINITY NAN identity combine index convert at C""".split()
 )
 """Words of C++, and members of the primitives."""
 
 _DECLARED = re.compile(
-    r"(?:(?:int|unsigned|bool|float|double|u?int(?:8|16|32|64)_t|\w+_t|Vector<[^;=]*?>|Indexed<\w+>|void|Shared|SharedArray<[^;]*?>)"
-    r"[*&]?(?: const)?(?: __restrict__)? )(\w+)|\*(?: const)?(?: __restrict__)? (\w+)"
+    r"(?:(?:int|unsigned|bool|float|double|u?int(?:8|16|32|64)_t|\w+_t|[A-Z]\w*<[^;=()]*>|Operand[AB]|void|Shared|SharedArray<[^;]*?>)"
+    r"[*&]?(?: const)?(?: __restrict__)? )(\w+)|\w\*(?: const)?(?: __restrict__)? (\w+)"
 )
 
 
