@@ -1,7 +1,7 @@
 //@ primitive SharedTile
-/// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring rows
-/// of one column of chunks lie in eight different bank groups: by exclusive or of the chunk with the
-/// row, or, where the number of chunks does not allow that, by an odd pitch.
+/// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring
+/// rows of one column of chunks lie in eight different bank groups: by exclusive or of the chunk
+/// with the row, or, where the number of chunks does not allow that, by an odd pitch.
 template <class T, int kRows, int kCols>
 struct alignas(128) SharedTile {
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
