@@ -63,5 +63,5 @@ def test_the_readme_says_where_the_templates_are() -> None:
 def test_every_code_of_the_toolchain_is_explained_and_tested(code: str) -> None:
     entry = CODES[code]
     assert len(entry.explanation) > len(entry.title)
-    tests = "".join(p.read_text() for p in (ROOT / "tests/toolchain").glob("test_*.py"))
+    tests = "".join(p.read_text() for p in sorted((ROOT / "tests").glob("*/test_*.py")))
     assert f'"{code}"' in tests

@@ -61,7 +61,7 @@ def test_forms_that_are_text_are_printed(tilec, emit, words) -> None:
 
 def test_manifest_is_json(tilec) -> None:
     _, out, _ = tilec("compile", "a.tile", "--emit", "manifest")
-    assert [k["name"] for k in json.loads(out)["kernels"]] == ["scaled", "copied"]
+    assert [k["kernel"] for k in json.loads(out)["kernels"]] == ["scaled", "copied"]
 
 
 def test_header_depfile_and_temporaries(tilec, folder) -> None:
@@ -79,7 +79,7 @@ def test_header_depfile_and_temporaries(tilec, folder) -> None:
         "fold",
     )
     assert (status, out) == (0, "")
-    assert err == "// after fold\nprogram after fold\n"
+    assert err == "// after fold\n"
     assert (folder / "o.h").read_text() == "#pragma once\n"
     assert (folder / "o.d").read_text() == "o.cu: \\\n  a.tile \\\n  parts.tile\n\nparts.tile:\n"
     kept = sorted(os.listdir(folder / "t" / "u"))
@@ -123,10 +123,14 @@ def test_check_only_writes_nothing(tilec, folder) -> None:
         (("compile", "a.tile", "-o", "parts.tile/a.cu"), 2, "E0704"),
         (("compile", "a.tile", "-o", "."), 2, "E0704"),
         (("compile", "a.tile", "--header", "gone/a.h"), 2, "E0704"),
+        (("compile", "a.tile", "-o", "a.tile"), 2, "E0704"),
+        (("compile", "a.tile", "-o", "x", "--header", "./parts.tile"), 2, "E0704"),
+        (("compile", "a.tile", "-o", "x", "--header", "./x"), 2, "E0709"),
         (("compile", "a.tile", "-D", "BN"), 2, "E0705"),
         (("compile", "a.tile", "-D", "BN=1", "-D", "BN=2"), 2, "E0705"),
         (("compile", "a.tile", "nothing"), 2, "E0706"),
         (("compile", "a.tile", "--arch", "sm_42"), 2, "E0707"),
+        (("compile", "a.tile", "--print-after", "nothing"), 2, "E0719"),
         (("compile", "a.tile", "--emit", "ptx", "--arch", "sm_80", "--arch", "sm_90"), 2, "E0708"),
     ],
 )

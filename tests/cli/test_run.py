@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ def no_gpu(monkeypatch, folder):
         raise fail("E0801", "there is no nvcc")
 
     monkeypatch.setenv("TILEC_CACHE_DIR", "off")
+    monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setattr(
         "tilec.toolchain.driver.query_driver", lambda: Driver(None, (), "no driver")
     )
@@ -198,3 +200,55 @@ def test_a_kernel_without_a_check_is_built_only(tilec, folder) -> None:
     assert status == 0
     assert out.splitlines()[-1] == "1 built"
     assert "no check clause" in out
+
+
+def refusing(names: tuple[str, ...]):
+    """The front half, which refuses to compile kernels of these names beyond Tile IR."""
+    from tests.jobs.front_half import compile_front
+    from tilec.source.diagnostics import fail
+
+    def compile_some(path: str, *, kernel: str | None = None, stop: str = "cu", **options):
+        compiled = compile_front(path, kernel=kernel, **options)
+        if stop == "cu" and any(k.name in names for k in compiled.kernels):
+            raise fail("E0650", "this cannot be compiled yet")
+        return compiled
+
+    return compile_some
+
+
+def test_a_kernel_that_cannot_be_compiled_leaves_the_others(tilec, monkeypatch) -> None:
+    monkeypatch.setattr("tilec.compiler.compile_file", refusing(("scaled",)), raising=False)
+    status, out, err = tilec("run", "a.tile")
+    assert status == 1
+    assert err.count("error[E0650]") == 1
+    assert "scaled: interpreted, not compiled" in out
+    assert "copied: compiled, not built: there is no nvcc" in out
+    status, out, err = tilec("run", "a.tile", "scaled")
+    assert (status, err.count("error[E0650]")) == (1, 1)
+
+
+def test_the_reference_device_compiles_nothing(tilec, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "tilec.compiler.compile_file", refusing(("scaled", "copied")), raising=False
+    )
+    status, out, err = tilec("run", "a.tile", "--device", "reference")
+    assert (status, err) == (0, "")
+    assert "scaled, copied: interpreted, not compiled" in out
+
+
+def test_a_fault_in_one_kernel_leaves_the_others(tilec, monkeypatch, folder) -> None:
+    from tilec.runtime import kernel_run
+
+    interpreted = kernel_run.interpreted
+
+    def faulty(case, outputs) -> None:
+        if case.kernel.name == "scaled":
+            raise ValueError("axes do not match")
+        interpreted(case, outputs)
+
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setattr(kernel_run, "interpreted", faulty)
+    status, out, err = tilec("run", "a.tile")
+    assert status == 70
+    assert "error[E7001]: tilec failed while running `scaled` of `a.tile` at N=100 scale=0.5" in err
+    assert out.splitlines()[-1] == "1 ok, 1 failed"

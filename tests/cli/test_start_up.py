@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,20 @@ def test_light_commands_import_nothing_heavy(arguments) -> None:
     assert done.stderr.splitlines()[-1] == "[]"
 
 
+def test_compiling_needs_neither_numpy_nor_pycuda() -> None:
+    sample = Path(tilec.__file__).resolve().parent.parent / "samples" / "vector_add.tile"
+    arguments = ["compile", str(sample), "-o", "/dev/null"]
+    script = (
+        "import sys\nfrom tilec.cli import main\n"
+        f"try:\n    main({arguments!r})\nexcept SystemExit as stop:\n    assert not stop.code\n"
+        "print(sorted({'numpy', 'pycuda', 'ml_dtypes'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
 def test_version() -> None:
     assert run("--version").stdout == f"tilec {tilec.__version__}\n"
 
@@ -77,3 +92,11 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     )
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+def test_a_full_disk_is_a_message() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tilec", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error[E0704]: cannot write the output: no space left on device\n"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tilec.analysis.analyse import analyse
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.ir.launch import LaunchPlan, TargetPlan
 from tilec.ir.tile_ir import Program
 from tilec.plan.parameters import make_candidate
+from tilec.runtime.arguments import plan_without_launches
 from tilec.source.diagnostics import Sink, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import load
@@ -17,23 +19,8 @@ CU = "__global__ void placeholder() {}\n"
 
 
 def plan_of(program: Program, archs: Sequence[str]) -> LaunchPlan:
-    """A plan that launches nothing."""
-    strides = {
-        v: None
-        for t in program.tensors
-        for s in t.strides or ()
-        for v in sorted(s.variables)
-        if v not in program.dims
-    }
-    return LaunchPlan(
-        program.name,
-        program.tensors,
-        program.dims,
-        program.scalars,
-        tuple(TargetPlan(a, ()) for a in archs),
-        strides=tuple(strides),
-        contracts=program.contracts,
-    )
+    """A plan with a target for each architecture, none of which launches anything."""
+    return replace(plan_without_launches(program), targets=tuple(TargetPlan(a, ()) for a in archs))
 
 
 def compile_front(
@@ -62,7 +49,7 @@ def compile_front(
             plan = plan_of(program, archs)
             texts = {a: f"kernel {program.name} for {a}\n" for a in archs}
             kernels.append(
-                CompiledKernel(program.name, program, plan, texts, {"arch": list(archs)})
+                CompiledKernel(program.name, program, plan, texts, {"kernel": program.name})
             )
     sink.raise_if_errors()
     return CompiledFile(
@@ -73,5 +60,5 @@ def compile_front(
         tuple(kernels),
         files.files,
         tuple(sink.diagnostics),
-        {name: f"program after {name}\n" for name in print_after},
+        {name: f"// after {name}\n" for name in print_after if name != "nothing"},
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tilec.jobs import outputs
 from tilec.jobs.depfile import depfile_text
-from tilec.jobs.requests import DEFAULT_ARCHITECTURES, check_source, parse_archs, parse_pairs
+from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.source.diagnostics import TileError
 
 
@@ -97,7 +97,7 @@ def test_pairs() -> None:
 
 def test_architectures_are_ordered_and_single() -> None:
     assert parse_archs(["sm_90a", "sm_80", "sm_90", "sm_80"]) == ("sm_80", "sm_90", "sm_90a")
-    assert parse_archs([]) == DEFAULT_ARCHITECTURES == ("sm_80",)
+    assert parse_archs([]) == ("sm_80",)
     with pytest.raises(TileError) as error:
         parse_archs(["sm_42"])
     assert code_of(error) == "E0707"

@@ -103,6 +103,14 @@ def test_overlaps() -> None:
     assert code_of(error) == "E0715"
 
 
+def test_addresses_between_elements_are_refused() -> None:
+    sizes = CallSizes({"M": 2, "N": 8}, {"scale": 1.0})
+    check_call(scaled_rows(), sizes, {"x": 4098, "y": 8196})
+    with pytest.raises(TileError, match="the address of `y` is not a multiple") as error:
+        check_call(scaled_rows(), sizes, {"x": 4098, "y": 8194})
+    assert code_of(error) == "E0714"
+
+
 def test_arguments_without_bytes_and_two_inputs_overlap_nothing() -> None:
     plan, empty = scaled_rows(), CallSizes({"M": 0, "N": 8}, {"scale": 1.0})
     assert first_overlap(plan, empty, {"x": 4096, "y": 4096}) is None

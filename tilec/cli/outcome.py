@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 import click
 
 from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What the system says where there is no room for standard output."""
 
 INTERRUPTED = 128 + int(signal.SIGINT)
 BROKEN_PIPE = 128 + 13
@@ -47,14 +51,23 @@ def run_commands(arguments: Sequence[str]) -> int:
         except BrokenPipeError:
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+                _discard_output()
+                full = fail("E0704", f"cannot write the output: {(error.strerror or '').lower()}")
+                show(full.diagnostics, as_json=_wants_json(arguments))
+                return full.exit_code
             fault = _fault(error, arguments)
             show(fault.diagnostics, as_json=_wants_json(arguments))
             return fault.exit_code
     except BrokenPipeError:
-        # what is still buffered has no reader: send it nowhere, or the interpreter complains at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE
     return status if isinstance(status, int) else 0
+
+
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: it has no reader or no room, and the interpreter would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show(diagnostics: Iterable[Diagnostic], *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -67,7 +67,11 @@ def run_compile(request: CompileRequest) -> None:
         shown = render_json(warnings) if request.as_json else render_all(warnings)
         sys.stderr.write(shown + "\n")
     for name in request.print_after:
-        sys.stderr.write(f"// after {name}\n{compiled.snapshots.get(name, '').rstrip()}\n")
+        if name not in compiled.snapshots:
+            raise fail(
+                "E0719", f"no pass `{name}` ran", help="docs/architecture.md lists the passes"
+            )
+        sys.stderr.write(compiled.snapshots[name].rstrip() + "\n")
     if request.check_only:
         return
     built = _build(request, compiled) if request.emit in ("ptx", "cubin") else None
@@ -167,7 +171,7 @@ def _manifest(compiled: CompiledFile) -> str:
         "tilec": tilec.__version__,
         "source": compiled.source_name,
         "archs": list(compiled.archs),
-        "kernels": [{"name": k.name, **k.manifest} for k in compiled.kernels],
+        "kernels": [dict(k.manifest) for k in compiled.kernels],
     }
     return json.dumps(data, indent=2) + "\n"
 
@@ -200,17 +204,34 @@ def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Bu
     from tilec.jobs.outputs import make_folder, write_outputs
 
     output = output_path(request)
-    files: dict[str, bytes] = {output: built.blob if built else text.encode()}
+    places = [(output, built.blob if built else text.encode())]
     if request.header:
-        files[request.header] = compiled.header.encode()
+        places.append((request.header, compiled.header.encode()))
     if request.depfile:
-        path, content = _depfile(request, compiled, output)
-        files[path] = content
+        places.append(_depfile(request, compiled, output))
+    _check_places([name for name, _ in places], compiled)
+    files = dict(places)
     if request.save_temps:
         make_folder(request.save_temps)
         for name, stage in _stages(request, compiled, built).items():
             files[str(Path(request.save_temps) / name)] = stage
     write_outputs(files)
+
+
+def _check_places(outputs: Sequence[str], compiled: CompiledFile) -> None:
+    """Raises TileError where an output would replace an input (E0704), or another output (E0709)."""
+    from os.path import realpath
+
+    taken = {realpath(d): "" for d in compiled.dependencies}
+    for name in outputs:
+        place = name if name == "-" else realpath(name)
+        if taken.get(place) == "":
+            raise fail(
+                "E0704", f"the output `{name}` would replace a program", help="name another path"
+            )
+        if place in taken:
+            raise fail("E0709", f"two outputs go to `{name}`", help="give each a path of its own")
+        taken[place] = name
 
 
 def output_path(request: CompileRequest) -> str:

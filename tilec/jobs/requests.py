@@ -9,14 +9,6 @@ from pathlib import Path
 
 from tilec.source.diagnostics import fail
 
-ARCHITECTURES = (
-    "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_103", "sm_120",
-)  # fmt: skip
-"""What `--arch` takes, oldest first."""
-
-DEFAULT_ARCHITECTURES = ("sm_80",)
-"""Without `--arch`: fixed, so that the output is the same bytes on any machine. Every GPU from Ampere on runs it."""
-
 _NAME = re.compile(r"[^\W\d]\w*\Z")
 
 
@@ -70,12 +62,14 @@ def parse_pairs(pairs: Sequence[str], option: str) -> dict[str, str]:
 
 def parse_archs(names: Sequence[str]) -> tuple[str, ...]:
     """The architectures, oldest first, each once; the default where none is named. Raises TileError (E0707)."""
+    from tilec.targets.table import DEFAULT_ARCH, TARGETS
+
     for name in names:
-        if name not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
+        if name not in TARGETS:
+            known = ", ".join(TARGETS)
             raise fail(
                 "E0707",
                 f"tilec has no table for the architecture `{name}`",
                 help=f"known are {known}",
             )
-    return tuple(a for a in ARCHITECTURES if a in names) or DEFAULT_ARCHITECTURES
+    return tuple(a for a in TARGETS if a in names) or (DEFAULT_ARCH,)

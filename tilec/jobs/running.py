@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tilec.runtime.device import Gpu
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.runtime.report import Outcome
-    from tilec.syntax.loading import Program as Files
 
 
 @dataclass(frozen=True)
@@ -127,39 +126,59 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outco
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
-    compiled = _compile(request, file, gpu)
-    if compiled.diagnostics:
-        sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
-    _check_settings(request, compiled)
+    analysed = _analyse(request, file)
+    _check_settings(request, analysed)
     files = load(file)
-    runner = KernelRunner(request, file, compiled, files, gpu)
-    with runner:
-        for kernel in compiled.kernels:
-            yield from _run_kernel(request, runner, kernel, files)
+    for compiled, error in _units(request, analysed, file, gpu):
+        if error is not None:
+            _show(request, error)
+        if compiled.diagnostics and error is None:
+            sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
+        with KernelRunner(request, file, compiled, files, gpu) as runner:
+            for kernel in compiled.kernels:
+                if error is None:
+                    yield from _run_kernel(request, runner, kernel)
+                elif gpu is not None:
+                    yield _failed(request, runner, kernel, "", error)
+                else:
+                    for outcome in _run_kernel(request, runner, kernel):
+                        status = max(outcome.exit_code, error.exit_code)
+                        yield replace(outcome, exit_code=status)
+
+
+def _units(
+    request: RunRequest, analysed: CompiledFile, file: str, gpu: Gpu | None
+) -> Iterator[tuple[CompiledFile, TileError | None]]:
+    """What to run: the file compiled as a whole; where a kernel cannot be compiled, each kernel by itself, that one only
+    analysed, with its error. `--device reference` compiles nothing."""
+    if request.device == "reference":
+        yield analysed, None
+        return
+    try:
+        whole = _compile(request, file, gpu, request.kernel)
+    except TileError as error:
+        if len(analysed.kernels) == 1:
+            yield analysed, error
+            return
+    else:
+        yield whole, None
+        return
+    for kernel in analysed.kernels:
+        alone = replace(analysed, kernels=(kernel,))
+        try:
+            yield _compile(request, file, gpu, kernel.name), None
+        except TileError as error:
+            yield alone, error
 
 
 def _run_kernel(
-    request: RunRequest, runner: KernelRunner, kernel: CompiledKernel, files: Files
+    request: RunRequest, runner: KernelRunner, kernel: CompiledKernel
 ) -> Iterator[Outcome]:
-    from tilec.runtime.report import Outcome
-
-    def failed(error: TileError, sizes: str) -> Outcome:
-        _show(request, error)
-        return Outcome(
-            file=runner.file,
-            kernel=kernel.name,
-            sizes=sizes,
-            status="failed",
-            device=runner.where,
-            details=tuple(d.message for d in error.diagnostics),
-            seed=request.seed,
-            exit_code=error.exit_code,
-        )
-
     try:
         cases = runner.cases(kernel)
     except TileError as error:
-        yield failed(error, "")
+        _show(request, error)
+        yield _failed(request, runner, kernel, "", error)
         return
     for sizes in cases:
         try:
@@ -168,9 +187,29 @@ def _run_kernel(
                 _show(request, _differs(outcome))
             yield outcome
         except TileError as error:
-            yield failed(error, str(sizes))
+            _show(request, error)
+            yield _failed(request, runner, kernel, str(sizes), error)
         except Exception as error:
-            yield failed(_fault(error, runner.file, kernel.name, str(sizes)), str(sizes))
+            fault = _fault(error, runner.file, kernel.name, str(sizes))
+            _show(request, fault)
+            yield _failed(request, runner, kernel, str(sizes), fault)
+
+
+def _failed(
+    request: RunRequest, runner: KernelRunner, kernel: CompiledKernel, sizes: str, error: TileError
+) -> Outcome:
+    from tilec.runtime.report import Outcome
+
+    return Outcome(
+        file=runner.file,
+        kernel=kernel.name,
+        sizes=sizes,
+        status="failed",
+        device=runner.where,
+        details=tuple(d.message for d in error.diagnostics),
+        seed=request.seed,
+        exit_code=error.exit_code,
+    )
 
 
 def _fault(error: Exception, file: str, kernel: str, sizes: str) -> TileError:
@@ -196,7 +235,19 @@ def _differs(outcome: Outcome) -> TileError:
     )
 
 
-def _compile(request: RunRequest, file: str, gpu: Gpu | None) -> CompiledFile:
+def _analyse(request: RunRequest, file: str) -> CompiledFile:
+    """The kernels as far as Tile IR, with plans that launch nothing. Raises TileError with every error of the program."""
+    from tilec.compiler import compile_file
+    from tilec.runtime.arguments import plan_without_launches
+
+    analysed = compile_file(
+        file, kernel=request.kernel, defines=parse_pairs(request.defines, "-D"), stop="tile-ir"
+    )
+    kernels = tuple(replace(k, plan=plan_without_launches(k.program)) for k in analysed.kernels)
+    return replace(analysed, kernels=kernels, cu="")
+
+
+def _compile(request: RunRequest, file: str, gpu: Gpu | None, kernel: str | None) -> CompiledFile:
     from tilec.compiler import compile_file
 
     archs: tuple[str, ...]
@@ -210,7 +261,7 @@ def _compile(request: RunRequest, file: str, gpu: Gpu | None) -> CompiledFile:
         archs = parse_archs(())
     return compile_file(
         file,
-        kernel=request.kernel,
+        kernel=kernel,
         defines=parse_pairs(request.defines, "-D"),
         archs=archs,
         command=f"tilec run {Path(file).name}",

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tilec.ir.dtypes import DType
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.symbolic import Sym, Var
-from tilec.ir.tile_ir import Contract, ScalarInput, Tensor
+from tilec.ir.tile_ir import Contract, Program, ScalarInput, Tensor
 from tilec.runtime.host import Environment, HostValue, evaluate, evaluate_sym
 from tilec.source.diagnostics import TileError, fail
 
@@ -277,7 +277,8 @@ def tensor_bytes(tensor: Tensor, env: Environment) -> int:
 def check_call(
     plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int] | None = None
 ) -> None:
-    """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0715 overlaps."""
+    """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0714 addresses between
+    elements, E0715 overlaps."""
     for name, value in {**sizes.dims, **sizes.strides}.items():
         if name in sizes.dims and not 0 <= value < SIZE_LIMIT:
             raise fail(
@@ -292,6 +293,12 @@ def check_call(
             help="give other sizes with `-s`",
         )
     if addresses is not None:
+        for tensor in plan.parameters:
+            if addresses[tensor.name] % max(1, tensor.dtype.bits // 8):
+                raise fail(
+                    "E0714",
+                    f"the address of `{tensor.name}` is not a multiple of its element's size",
+                )
         overlap = first_overlap(plan, sizes, addresses)
         if overlap:
             raise fail(
@@ -328,3 +335,24 @@ def first_overlap(
             if written and start < high and low < end and start < end and low < high:
                 return (one.name, other.name) if one.role != "input" else (other.name, one.name)
     return None
+
+
+def plan_without_launches(program: Program) -> LaunchPlan:
+    """The plan of a program that is only interpreted: its signature and contracts."""
+    dims = set(program.dims)
+    strides = {
+        variable: None
+        for tensor in program.tensors
+        for stride in tensor.strides or ()
+        for variable in sorted(stride.variables)
+        if variable.kind == "dim" and variable not in dims
+    }
+    return LaunchPlan(
+        program.name,
+        program.tensors,
+        program.dims,
+        program.scalars,
+        (),
+        strides=tuple(strides),
+        contracts=program.contracts,
+    )

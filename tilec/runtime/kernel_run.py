@@ -38,6 +38,7 @@ from tilec.runtime.verify import (
     summary,
     verify,
 )
+from tilec.runtime.work import product_operations
 from tilec.source.diagnostics import TileError, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
@@ -210,7 +211,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         return self._launch(self.gpu, kernel, case)
 
     def _launch(self, gpu: Gpu, kernel: CompiledKernel, case: Case) -> Outcome:
-        built = self._build()
+        built = self.build()
         if self._module is None:
             self._module = gpu.load(built.blob)
         gpu.peak_bytes = gpu.held_bytes
@@ -247,10 +248,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         }
         interpreted(case, outputs)
         self._save(kernel, case, outputs)
-        bounds = interpreter_bounds(case)
-        findings = verify(
-            case, outputs, bounds, self.tolerance, self._user_reference(), use_interpreter=False
-        )
+        bounds = interpreter_bounds(case, keep_values=False)
+        findings = verify(case, outputs, bounds, self.tolerance, self._user_reference())
         outcome = self._verified(kernel, case, findings, "interpreter")
         built, note = self._try_build()
         calls = 1 if built is not None and not built.cached else 0
@@ -274,7 +273,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             details=wrong,
             seed=self.options.seed,
             exit_code=4 if wrong else 0,
-            values=dict(case.sizes.environment),
+            values={**case.sizes.numbers, **case.sizes.scalars},
         )
 
     def _user_reference(self) -> Reference | None:
@@ -295,7 +294,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             self._toolchain = find_toolchain(self.options.nvcc, cache=self.cache)
         return self._toolchain
 
-    def _build(self) -> Built:
+    def build(self) -> Built:
         """The file's machine code; a second call is served from memory."""
         if self._built is None:
             (arch,) = self.compiled.archs
@@ -306,8 +305,10 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
 
     def _try_build(self) -> tuple[Built | None, str]:
         """Build where there is an nvcc; what was done in words. Raises TileError where nvcc rejects the text (E7002)."""
+        if not self.compiled.cu:
+            return None, "interpreted, not compiled"
         try:
-            built = self._build()
+            built = self.build()
         except TileError as error:
             if error.exit_code == 3:
                 return None, f"compiled, not built: {error.diagnostics[0].message}"
@@ -331,6 +332,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         syntax = self._syntax(kernel)
         moved = count(syntax, "bytes", known)
         operations = count(syntax, "flops", known)
+        if operations is None:
+            operations = product_operations(kernel.program, case.sizes)
         copy = bench.copy_bandwidth(gpu, self.cache)
         size = float(moved_bytes(kernel.plan, case.sizes)) if moved is None else moved
         read, write = (

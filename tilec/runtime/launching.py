@@ -21,6 +21,7 @@ from tilec.runtime.arguments import CallSizes
 from tilec.runtime.host import HostValue, evaluate_sym, holds
 from tilec.source.diagnostics import fail
 from tilec.source.exhaustive import assert_never
+from tilec.targets.table import TARGETS
 
 GRID_LIMIT = (1 << 31) - 1
 """CTAs of one launch in the first dimension (CUDA programming guide, technical specifications)."""
@@ -202,12 +203,10 @@ def float_bits(value: float, dtype: DType) -> int:
 
 def architecture_for(capability: tuple[int, int]) -> str:
     """The newest architecture that tilec has a table for and this device runs. Raises TileError (E0812)."""
-    from tilec.jobs.requests import ARCHITECTURES
-
     exact = f"sm_{capability[0]}{capability[1]}"
-    if exact in ARCHITECTURES:
+    if exact in TARGETS:
         return exact
-    fitting = [a for a in ARCHITECTURES if not a.endswith("a") and runs_on(a, capability)]
+    fitting = [a for a in TARGETS if not a.endswith("a") and runs_on(a, capability)]
     if not fitting:
         raise fail("E0812", f"tilec has no table for the device's architecture `{exact}`")
     return fitting[-1]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import Program, Tensor
 from tilec.reference.bounds import Comparison, compare
 from tilec.reference.check import evaluate_check
-from tilec.reference.interpreter import Expected, Interpreter
+from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import Array, unpack
 from tilec.reference.sampling import select
 from tilec.runtime.arguments import CallSizes, tensor_shape, tensor_strides
@@ -20,6 +22,12 @@ from tilec.runtime.host import HostValue
 from tilec.source.diagnostics import TileError, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
+
+BLOCK = 1 << 22
+"""Elements compared at a time."""
+
+MOST_ELEMENTS = 1 << 28
+"""Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +87,25 @@ Reference = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the interpreter says about each output, how much of it ran, and why nothing was said."""
+    """What the interpreter says about each output: float64 values, and float32 (or wider) bounds, infinite where it says
+    nothing. `extent` is how much of it ran, `problem` why it did not. Comparing with the values takes them away: at large
+    sizes they are the most memory of a verification."""
 
-    expected: Mapping[str, Expected]
+    values: dict[str, Array]
+    errors: dict[str, Array]
     extent: str
     complete: bool
     problem: str = ""
 
 
-def interpreter_bounds(case: Case) -> Bounds:
+def interpreter_bounds(case: Case, *, keep_values: bool = True) -> Bounds:
     """Run the interpreter with bounds: every instance, or a sample where that is too much. Raises TileError for a fault of
     the program (E0902, E0903)."""
+    largest = max((prod(tensor_shape(t, case.sizes.environment)) for t in case.written), default=0)
+    if largest > MOST_ELEMENTS:
+        return Bounds(
+            {}, {}, "", False, f"an output of {largest} elements is too large for the interpreter"
+        )
     try:
         runner = Interpreter(
             case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
@@ -98,10 +114,20 @@ def interpreter_bounds(case: Case) -> Bounds:
         runner.run(selection.instances)
     except TileError as error:
         if all(d.code == "E0906" for d in error.diagnostics):
-            return Bounds({}, "", False, error.diagnostics[0].message)
+            return Bounds({}, {}, "", False, error.diagnostics[0].message)
         raise
-    expected = {t.name: runner.expected(t.name) for t in case.written}
-    return Bounds(expected, selection.describe(), selection.complete)
+    values, errors = {}, {}
+    for tensor in case.written:
+        memory = runner.memories[tensor.name]
+        if memory.mass is None and memory.error is not None:
+            value, error_bound = memory.data, memory.error  # without the copy that `expected` makes
+        else:
+            expected = runner.expected(tensor.name)
+            value, error_bound = expected.value, expected.bound
+        errors[tensor.name] = error_bound
+        if keep_values:
+            values[tensor.name] = value
+    return Bounds(values, errors, selection.describe(), selection.complete)
 
 
 def interpreted(case: Case, outputs: Mapping[str, Array]) -> None:
@@ -131,8 +157,6 @@ def verify(
     bounds: Bounds,
     tolerance: Tolerance,
     reference: Reference | None = None,
-    *,
-    use_interpreter: bool = True,
 ) -> list[Finding]:
     """Compare outputs with every oracle there is.
 
@@ -142,20 +166,18 @@ def verify(
     """
     findings: list[Finding] = []
     stored = {t.name: elements(t, case.sizes, outputs[t.name]) for t in case.written}
-    if use_interpreter:
-        oracle = f"interpreter, {bounds.extent}"
-        for tensor in case.written:
-            if tensor.name in bounds.expected:
-                expected = bounds.expected[tensor.name]
-                comparison = compare(
-                    stored[tensor.name],
-                    expected.value,
-                    expected.bound,
-                    tensor.dtype,
-                    rtol=tolerance.rtol,
-                    atol=tolerance.atol,
-                )
-                findings.append(Finding(tensor.name, oracle, str(tolerance), comparison))
+    for tensor in case.written:
+        value = bounds.values.pop(tensor.name, None)
+        if value is not None:
+            comparison = _compare(
+                stored[tensor.name],
+                value,
+                _exactly(bounds.errors[tensor.name]),
+                tensor.dtype,
+                tolerance,
+            )
+            oracle = f"interpreter, {bounds.extent}"
+            findings.append(Finding(tensor.name, oracle, str(tolerance), comparison))
     findings += _check_clause(case, stored, bounds, tolerance)
     if reference is not None:
         findings += _user_function(case, stored, bounds, tolerance, reference)
@@ -176,37 +198,114 @@ def _check_clause(
             case.scalars,
         )
     except TileError as error:
-        if bounds.expected and all(d.code == "E0906" for d in error.diagnostics):
+        if bounds.errors and all(d.code == "E0906" for d in error.diagnostics):
             return []  # too large; the interpreter's samples remain
         raise
     findings = []
     for check in checks:
         used = tolerance if tolerance.given else Tolerance(check.rtol, check.atol)
-        covered = None if check.covered is None else ~check.covered
-        bound = _bound(bounds, check.name, check.expected, used)
-        if covered is not None:
-            bound = np.where(covered, np.inf, bound)
         tensor = case.program.tensor(check.name)
-        comparison = compare(
-            stored[check.name], check.expected, bound, tensor.dtype, rtol=used.rtol, atol=used.atol
+        comparison = _compare(
+            stored[check.name],
+            check.expected,
+            _about(bounds, check.name, check.expected, used, check.covered),
+            tensor.dtype,
+            used,
         )
         findings.append(Finding(check.name, "check", str(used), comparison))
     return findings
 
 
-def _bound(bounds: Bounds, name: str, expected: Array, tolerance: Tolerance) -> Array:
-    """The interpreter's bound about another float64 evaluation of the same; infinite where it says nothing, 0 (any finite
-    number) where tolerances replace it."""
-    if tolerance.given:
-        return np.zeros(expected.shape)
-    if name not in bounds.expected:
-        return np.full(expected.shape, np.inf)
-    bound = np.asarray(bounds.expected[name].bound, np.float64)
-    if expected.dtype.kind != "f":
-        return bound
-    # the order of a float64 evaluation differs by a few of its own roundings
-    with np.errstate(all="ignore"):
-        return np.asarray(bound * (1 + 2.0**-20) + 2.0**-40 * np.abs(np.nan_to_num(expected)))
+BoundOf = Callable[[slice], Array]
+"""Bounds of a range of elements in row-major order."""
+
+
+def _exactly(error: Array) -> BoundOf:
+    flat = error.reshape(-1)
+    return lambda part: flat[part].astype(np.float64)
+
+
+def _about(
+    bounds: Bounds, name: str, expected: Array, tolerance: Tolerance, covered: Array | None = None
+) -> BoundOf:
+    """The interpreter's bound about another float64 evaluation of the same, infinite where it says nothing and where `covered`
+    is false; 0 (any finite number) where tolerances replace it."""
+    error = None if tolerance.given else bounds.errors.get(name)
+    silent = 0.0 if tolerance.given else np.inf
+    flat_error = None if error is None else error.reshape(-1)
+    flat_expected = expected.reshape(-1)
+    flat_covered = None if covered is None else covered.reshape(-1)
+
+    def bound(part: slice) -> Array:
+        values = flat_expected[part]
+        if flat_error is None:
+            found = np.full(values.shape, silent)
+        else:
+            found = flat_error[part].astype(np.float64)
+            if values.dtype.kind == "f":
+                # the order of a float64 evaluation differs by a few of its own roundings
+                found = found * (1 + 2.0**-20) + 2.0**-40 * np.abs(
+                    np.nan_to_num(values, posinf=0, neginf=0)
+                )
+        return found if flat_covered is None else np.where(flat_covered[part], found, np.inf)
+
+    return bound
+
+
+def _compare(
+    actual: Array, expected: Array, bound: BoundOf, dtype: DType, tolerance: Tolerance
+) -> Comparison:
+    """`tilec.reference.bounds.compare` in blocks, so that no bound of a whole array is in memory."""
+    total: Comparison | None = None
+    flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
+    for first in range(0, max(1, flat_expected.size), BLOCK):
+        part = slice(first, first + BLOCK)
+        one = compare(
+            flat_actual[part],
+            flat_expected[part],
+            bound(part),
+            dtype,
+            rtol=tolerance.rtol,
+            atol=tolerance.atol,
+        )
+        total = _joined(total, one, first)
+    assert total is not None
+    if total.worst_index is None:
+        return total
+    place = np.unravel_index(total.worst_index[0], expected.shape) if expected.shape else ()
+    return replace(total, worst_index=tuple(int(n) for n in place))
+
+
+def _joined(total: Comparison | None, one: Comparison, first: int) -> Comparison:
+    """The comparison of a block that begins at element `first`, added to those before it."""
+    if one.worst_index is not None:
+        one = replace(one, worst_index=(one.worst_index[0] + first,))
+    if total is None:
+        return one
+    worst = one if _share(one) > _share(total) else total
+    return replace(
+        worst,
+        elements=total.elements + one.elements,
+        mismatches=total.mismatches + one.mismatches,
+        nan_mismatches=total.nan_mismatches + one.nan_mismatches,
+        unknown=total.unknown + one.unknown,
+        max_error=max(total.max_error, one.max_error),
+    )
+
+
+def _share(comparison: Comparison) -> float:
+    """How much of its bound the worst element's error is; -1 where nothing was compared."""
+    if comparison.worst_index is None:
+        return -1.0
+    distance = abs(comparison.worst_actual - comparison.worst_expected)
+    if distance != distance:
+        both = comparison.worst_actual != comparison.worst_actual and (
+            comparison.worst_expected != comparison.worst_expected
+        )
+        return 0.0 if both else float("inf")
+    if distance == 0:
+        return 0.0
+    return distance / comparison.worst_bound if comparison.worst_bound else float("inf")
 
 
 def _user_function(
@@ -240,9 +339,12 @@ def _user_function(
                 f"the reference `{name}` gives `{output}` the shape {list(expected.shape)}, "
                 f"and the kernel {list(stored[output].shape)}",
             )
-        bound = _bound(bounds, output, expected, tolerance)
-        comparison = compare(
-            stored[output], expected, bound, tensor.dtype, rtol=tolerance.rtol, atol=tolerance.atol
+        comparison = _compare(
+            stored[output],
+            expected,
+            _about(bounds, output, expected, tolerance),
+            tensor.dtype,
+            tolerance,
         )
         findings.append(Finding(output, name, str(tolerance), comparison))
     return findings

@@ -87,4 +87,8 @@ CODES: dict[str, CodeEntry] = {
         "`--reference module:function` names a Python function that takes the kernel's inputs by name as float64 arrays "
         "and returns the output, or a tuple or a dict of them. The module is looked for in the current folder first.",
     ),
+    "E0719": CodeEntry(
+        "no such pass",
+        "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",
+    ),
 }
