@@ -14,6 +14,7 @@ from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, re
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
+    from tilec.emulator.machine import Emulator
     from tilec.runtime.device import Gpu
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.runtime.report import Outcome
@@ -52,7 +53,7 @@ def run_files(request: RunRequest) -> int:
     files = _files(request)
     with ExitStack() as stack:
         gpu, note = _device(request, stack)
-        if request.bench and gpu is None:
+        if request.bench and not hasattr(gpu, "driver"):
             raise fail("E0812", "`--bench` needs a GPU", note=note)
         if note:
             sys.stderr.write(f"note: {note}\n")
@@ -70,12 +71,6 @@ def run_files(request: RunRequest) -> int:
 
 
 def _check(request: RunRequest) -> None:
-    if request.device == "cpu":
-        raise fail(
-            "E0716",
-            "`--device cpu` is not part of this version",
-            help="use `--device reference`, which interprets the program",
-        )
     if request.small and request.size:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
@@ -101,10 +96,13 @@ def _files(request: RunRequest) -> list[str]:
     return found
 
 
-def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | None, str]:
-    """The GPU, or None and the reason, for the interpreter. Raises TileError where `--device gpu` finds none."""
+def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | Emulator | None, str]:
+    """The GPU, or the emulator or None for the interpreter, and the reason. Raises TileError where what `--device` names
+    is not there."""
     if request.device == "reference":
         return None, ""
+    if request.device == "cpu":
+        return _emulator(request), ""
     from tilec.runtime.device import open_gpu
 
     if request.device == "gpu":
@@ -113,16 +111,36 @@ def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | None, str]:
 
     driver = query_driver()
     if not driver.devices:
-        return None, f"no GPU ({driver.problem}): the interpreter runs, at `example cpu` sizes"
+        return _without_gpu(request, f"no GPU ({driver.problem})")
     try:
         return stack.enter_context(open_gpu()), ""
     except TileError as error:
         first = error.diagnostics[0]
         advice = f"; {first.helps[0]}" if first.helps else ""
-        return None, f"{first.message}{advice}: the interpreter runs, at `example cpu` sizes"
+        return _without_gpu(request, f"{first.message}{advice}")
 
 
-def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outcome]:
+def _without_gpu(request: RunRequest, reason: str) -> tuple[Emulator | None, str]:
+    """The emulator where it can be built, else the interpreter."""
+    sizes = "at `example cpu` sizes"
+    try:
+        return _emulator(request), f"{reason}: the emulator runs the generated code, {sizes}"
+    except TileError as error:
+        if error.exit_code != 3:
+            raise
+        return None, f"{reason}; {error.diagnostics[0].message}: the interpreter runs, {sizes}"
+
+
+def _emulator(request: RunRequest) -> Emulator:
+    """The emulator, its primitives built. Raises TileError (E0802, E0805)."""
+    from tilec.emulator.build import host_toolchain
+    from tilec.emulator.machine import Emulator
+
+    host_toolchain()
+    return Emulator(parse_archs((request.arch,) if request.arch else ())[-1])
+
+
+def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Iterator[Outcome]:
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
@@ -147,7 +165,7 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outco
 
 
 def _units(
-    request: RunRequest, analysed: CompiledFile, file: str, gpu: Gpu | None
+    request: RunRequest, analysed: CompiledFile, file: str, gpu: Gpu | Emulator | None
 ) -> Iterator[tuple[CompiledFile, TileError | None]]:
     """What to run: the file compiled as a whole; where a kernel cannot be compiled, each kernel by itself, that one only
     analysed, with its error. `--device reference` compiles nothing."""
@@ -247,7 +265,7 @@ def _analyse(request: RunRequest, file: str) -> CompiledFile:
     return replace(analysed, kernels=kernels, cu="")
 
 
-def _compile(request: RunRequest, file: str, gpu: Gpu | None, kernel: str | None) -> CompiledFile:
+def _compile(request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None) -> CompiledFile:
     from tilec.compiler import compile_file
 
     archs: tuple[str, ...]
@@ -291,7 +309,7 @@ def _check_settings(request: RunRequest, compiled: CompiledFile) -> None:
         )
 
 
-def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | None) -> None:
+def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | Emulator | None) -> None:
     from tilec.jobs.outputs import write_outputs
     from tilec.runtime.report import outcomes_json, outcomes_table
 
@@ -302,7 +320,7 @@ def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | None) -> No
         write_outputs({request.json_path: text.encode()})
 
 
-def _facts(request: RunRequest, gpu: Gpu | None) -> dict[str, Any]:
+def _facts(request: RunRequest, gpu: Gpu | Emulator | None) -> dict[str, Any]:
     """What the results depend on besides the program."""
     from tilec.toolchain.driver import query_driver
 
