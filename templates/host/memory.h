@@ -6,7 +6,7 @@ struct SharedPointer {
   tilec_host::SharedAddress where;
   SharedPointer operator+(int64_t n) const {
     SharedPointer moved = *this;
-    moved.where.at += static_cast<uint32_t>(n * static_cast<int64_t>(sizeof(T)));
+    moved.where.at += n * static_cast<int64_t>(sizeof(T));
     return moved;
   }
   SharedPointer operator-(int64_t n) const { return *this + -n; }
@@ -50,9 +50,9 @@ template <class T, int N>
 struct SharedArray {
   alignas(T) unsigned char bytes[sizeof(T) * N];
   SharedPointer<T> at(int64_t n, int line) const {
-    const uint32_t begin = tilec_host::shared_offset(bytes);
-    const uint32_t place = begin + static_cast<uint32_t>(n * static_cast<int64_t>(sizeof(T)));
-    return SharedPointer<T>{{place, begin, begin + static_cast<uint32_t>(sizeof(bytes)), line}};
+    const int64_t begin = tilec_host::shared_offset(bytes), size = sizeof(bytes);
+    const int64_t place = begin + n * static_cast<int64_t>(sizeof(T));
+    return SharedPointer<T>{{place, begin, begin + size, line}};
   }
   SharedReference<T> operator[](SharedIndex i) const { return {at(i.n, i.line)}; }
   SharedPointer<T> operator+(SharedIndex i) const { return at(i.n, i.line); }

@@ -31,10 +31,9 @@ enum State { kReady, kCollective, kBarrier, kPolling, kDone };
 /// One asynchronous copy that has been issued and not been waited for.
 struct Copy {
   uint32_t at;
-  int bytes;
+  int bytes, read;  // read: those that come from global memory, the others become zero
   const void* from;
-  bool valid, landed;
-  int line;
+  bool landed;
 };
 
 struct Fiber : Thread {
@@ -67,7 +66,14 @@ struct Warp {
   Group groups[32];
 };
 
+/// A read of a byte of shared memory that nothing had written; no line: none.
+struct Unwritten {
+  int line, thread;
+  uint32_t at;
+};
+
 struct Block : Cta {
+  Unwritten unwritten;
   bool active;
   int block, live;
   uint32_t static_bytes;
@@ -205,6 +211,7 @@ void start_block(Block& block, int number, int slot) {
   block.block = number;
   block.live = threads;
   block.static_bytes = 0;
+  block.unwritten = {-1, 0, 0};
   block.shared_bytes = machine.launch->shared_bytes;
   if (block.pending) {
     for (Shadow& s : block.shadows) s.pending = 0;
@@ -256,6 +263,17 @@ void run_warp(Block& block, int warp) {
       if (machine.launch->fault.code) return;
     }
   }
+}
+
+/// Whether shared memory was read before it was written, and no thread wrote it since the last barrier.
+bool report_unwritten(Block& block) {
+  const Unwritten& read = block.unwritten;
+  if (read.line < 0) return false;
+  Fiber& fiber = block.fibers[read.thread];
+  fiber.line = read.line;
+  record_for(fiber, kUninitialised, -1, 0,
+             "reads byte %u of shared memory, which nothing has written", read.at);
+  return true;
 }
 
 /// No thread can go on: say which one waits for whom.
@@ -374,6 +392,7 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
         if (launch->fault.code) return 1;
       }
       if (block.live == 0) {
+        if (report_unwritten(block)) return 1;
         if (counting) finish_requests(block.block);
         block.active = false;
         --running;
@@ -433,6 +452,7 @@ void barrier(int id, int threads, bool waits) {
   if (b.arrived == b.expected) {
     b.arrived = 0;
     if (all) {
+      if (report_unwritten(block)) leave();
       ++block.epoch;
     } else if (waits) {
       acquire(fiber, b.clocks);
@@ -540,9 +560,9 @@ void misaligned(uintptr_t p, int access, const char* what) {
 }
 
 void shared_bounds(const SharedAddress& where, int bytes, bool store) {
-  fault(kSharedBounds, -1, 0, "%s %d bytes at byte %d of an array of %u bytes in shared memory",
-        store ? "writes" : "reads", bytes, static_cast<int>(where.at - where.begin),
-        where.end - where.begin);
+  fault(kSharedBounds, -1, 0, "%s %d bytes at byte %lld of an array of %lld bytes in shared memory",
+        store ? "writes" : "reads", bytes, static_cast<long long>(where.at - where.begin),
+        static_cast<long long>(where.end - where.begin));
 }
 
 void* static_shared(uint32_t bytes, uint32_t align) {
@@ -562,6 +582,18 @@ void* dynamic_shared() {
   return block.shared + (block.static_bytes + 1023) / 1024 * 1024;
 }
 
+namespace {
+
+/// A byte is read before anything was written there. Where another thread writes it before the next barrier, that is a race
+/// and reported as one; so the report waits.
+void unwritten(uint32_t at) {
+  Block& block = block_of(self);
+  if (block.unwritten.line >= 0) return;
+  block.unwritten = {self->line, self->thread, at};
+}
+
+}  // namespace
+
 void check_shared(uint32_t offset, int bytes, Access access) {
   const Cta& cta = *self->cta;
   const uint64_t mine = stamp_of(*self, access == kAtomic);
@@ -580,9 +612,7 @@ void check_shared(uint32_t offset, int bytes, Access access) {
             "%s byte %u of shared memory, which thread %d has written with no barrier between",
             access == kRead ? "reads" : "writes", at, other);
     }
-    if (access != kWrite && !written) {
-      fault(kUninitialised, -1, 0, "reads byte %u of shared memory, which nothing has written", at);
-    }
+    if (access != kWrite && !written) unwritten(at);
     if (access == kRead) {
       if (epoch_of(s.read) != cta.epoch || thread_of(s.read) == self->thread) {
         s.read = mine;
@@ -611,11 +641,8 @@ void land(Copy& copy) {
   if (copy.landed) return;
   copy.landed = true;
   unsigned char* to = self->cta->shared + copy.at;
-  if (copy.valid) {
-    memcpy(to, copy.from, copy.bytes);
-  } else {
-    memset(to, 0, copy.bytes);
-  }
+  memcpy(to, copy.from, copy.read);
+  memset(to + copy.read, 0, copy.bytes - copy.read);
 }
 
 /// In chaos, anything that is under way in this thread may land now.
@@ -634,20 +661,24 @@ void drift() {
 
 }  // namespace
 
-void async_copy(const SharedAddress& to, const void* from, int bytes, bool valid) {
+void async_copy(const SharedAddress& to, const void* from, int bytes, int read) {
   drift();
   Block& block = block_of(self);
   enter_shared(to, bytes, bytes, kWrite);
   const uintptr_t p = reinterpret_cast<uintptr_t>(from);
-  if (valid) {
+  read = std::max(0, std::min(read, bytes));
+  if (read > 0) {
     if (p % bytes != 0) misaligned(p, bytes, "global");
-    const Allocation* a = allocation_of(p, bytes, false);
-    if (a->written) check_written(a, p, bytes);
-    if (counting) count_access(p, bytes, 0, 0);
+    const Allocation* a = allocation_of(p, read, false);
+    if (a->written) check_written(a, p, read);
+    if (counting) count_access(p, read, 0, 0);
   }
-  Copy copy{to.at, bytes, from, valid, false, self->line};
+  const uint32_t at = static_cast<uint32_t>(to.at);
+  Copy copy{at, bytes, read, from, false};
   if (machine.launch->mode == kEarly) land(copy);
-  for (int i = 0; i < bytes; ++i) block.shadow[to.at + i].pending = static_cast<uint16_t>(self->thread + 1);
+  for (int i = 0; i < bytes; ++i) {
+    block.shadow[at + i].pending = static_cast<uint16_t>(self->thread + 1);
+  }
   block.pending += bytes;
   me().open.push_back(copy);
 }

@@ -192,7 +192,7 @@ void check_shared(uint32_t offset, int bytes, Access access);
 
 /// A place in shared memory and the array that it may not leave; both in bytes from the CTA's first one.
 struct SharedAddress {
-  uint32_t at, begin, end;
+  int64_t at, begin, end;
   int32_t line;
 };
 
@@ -200,7 +200,7 @@ inline uint32_t shared_offset(const void* p) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(p) - self->cta->shared);
 }
 
-/// The address of a pointer into shared memory that knows no array: the bounds are those of the CTA's memory.
+/// The address of a pointer into shared memory that knows no array: the bounds are the CTA's.
 inline SharedAddress whole_shared(const void* p, int line) {
   return SharedAddress{shared_offset(p), 0, self->cta->shared_bytes, line};
 }
@@ -213,7 +213,7 @@ inline unsigned char* enter_shared(const SharedAddress& where, int bytes, int ac
     shared_bounds(where, bytes, kind != kRead);
   }
   if (where.at % access != 0) misaligned(where.at, access, "shared");
-  check_shared(where.at, bytes, kind);
+  check_shared(static_cast<uint32_t>(where.at), bytes, kind);
   if (counting) {
     for (int i = 0; i < bytes; i += access) {
       count_access(where.at + i, access, i, kind == kRead ? 2 : 3);
@@ -238,7 +238,8 @@ void* dynamic_shared();
 
 // ---- asynchronous copies of this thread
 
-void async_copy(const SharedAddress& to, const void* from, int bytes, bool valid);
+/// Starts a copy of `bytes`, of which the first `read` come from global memory and the others become zero.
+void async_copy(const SharedAddress& to, const void* from, int bytes, int read);
 void async_commit();
 void async_wait(int groups);
 

@@ -30,6 +30,7 @@ FILES = (
     "math.cuh",
     "warp.cuh",
     "atomic.cuh",
+    "tensor.cuh",
     "tile.cuh",
 )
 """The files of `templates/device/` in the order in which their blocks are emitted: a block needs earlier blocks only."""

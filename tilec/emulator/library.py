@@ -122,10 +122,10 @@ class Schedule:
 
 
 class HostKernel:
-    """One kernel in a shared library."""
+    """One kernel in a shared library, by the name of its entry."""
 
-    def __init__(self, path: Path) -> None:
-        self._entry = ctypes.CDLL(str(path)).tilec_launch
+    def __init__(self, path: Path, entry: str = "tilec_launch") -> None:
+        self._entry = getattr(ctypes.CDLL(str(path)), entry)
 
     def launch(
         self,

@@ -11,7 +11,7 @@ from tilec.emit.primitives import Block, PrimitiveFormatError, load_primitives, 
 from tilec.emit.unit import KERNEL_BEGIN, KERNEL_END
 from tilec.resources import resource_text
 
-HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h")
+HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h")
 """The files of `templates/host/` with blocks. A block takes the place of the device's block of the same name."""
 
 RUNTIME_FILES = ("runtime.h", "context.h", "runtime.cc")
