@@ -30,9 +30,7 @@ def test_a_read_behind_an_argument() -> None:
     body = "const float* x, float* y\n// f.tile:7  y = x\nstore_element(y, load_element(x + 60 + threadIdx.x));"
     found = fault(body, FLOATS.copy(), out())
     assert found.code == "E0930"
-    assert found.message == (
-        "`k` reads 4 bytes, which end behind `a0` by 4 bytes at f.tile:7"
-    )
+    assert found.message == ("`k` reads 4 bytes, which end behind `a0` by 4 bytes at f.tile:7")
     assert found.notes[0] == "thread 4 of CTA 0, 1 CTAs of 32 threads"
     assert "load_element(x + 60" in found.notes[1]
 
@@ -40,7 +38,9 @@ def test_a_read_behind_an_argument() -> None:
 def test_a_read_before_an_argument_and_a_store_to_no_memory() -> None:
     found = fault("const float* x\nload_element(x - 2);", FLOATS.copy())
     assert found.code == "E0930" and "begin before `a0` by 8 bytes" in found.message
-    found = fault("float* x\nstore_aligned(x + 62, Vector<float, 4>{});", FLOATS.copy(), offsets={0: 8})
+    found = fault(
+        "float* x\nstore_aligned(x + 62, Vector<float, 4>{});", FLOATS.copy(), offsets={0: 8}
+    )
     assert found.code == "E0930" and "writes 16 bytes, which end behind `a0` by 8" in found.message
 
 
@@ -114,7 +114,9 @@ def test_lanes_are_ordered_by_syncwarp_and_not_by_a_shuffle() -> None:
 
     run(lanes("__syncwarp();"), out())
     assert fault(lanes("uniform_int(1);"), out()).code == "E0933"
-    two_warps = lanes("__syncwarp();").replace("thread ^ 1", "thread ^ 32").replace("shared.x", "shared.y")
+    two_warps = (
+        lanes("__syncwarp();").replace("thread ^ 1", "thread ^ 32").replace("shared.x", "shared.y")
+    )
     assert fault(two_warps, out(), block=64).code == "E0933"
 
 
@@ -127,17 +129,28 @@ def test_atomics_do_not_race_with_each_other() -> None:
     y = out()
     run(body, y, block=64)
     assert y[0] == 64
-    assert fault(body.replace("1.0f);\n__syncthreads();", "1.0f);"), out(), block=64).code == "E0933"
+    assert (
+        fault(body.replace("1.0f);\n__syncthreads();", "1.0f);"), out(), block=64).code == "E0933"
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         ("if (threadIdx.x != 5) __syncthreads();", "has left the kernel"),
-        ("if (threadIdx.x < 32) {\n__syncthreads();\n} else {\n__syncthreads();\n}", "waits at another"),
+        (
+            "if (threadIdx.x < 32) {\n__syncthreads();\n} else {\n__syncthreads();\n}",
+            "waits at another",
+        ),
         ("if (threadIdx.x != 5) uniform_int(1);", "has left the kernel"),
-        ("if (threadIdx.x < 16) {\nuniform_int(1);\n} else {\nuniform_int(2);\n}", "in another operation"),
-        ("if (threadIdx.x == 3) {\n__syncthreads();\n} else {\nuniform_int(2);\n}", "waits somewhere else"),
+        (
+            "if (threadIdx.x < 16) {\nuniform_int(1);\n} else {\nuniform_int(2);\n}",
+            "in another operation",
+        ),
+        (
+            "if (threadIdx.x == 3) {\n__syncthreads();\n} else {\nuniform_int(2);\n}",
+            "waits somewhere else",
+        ),
     ],
 )
 def test_threads_that_part(body: str, words: str) -> None:

@@ -116,7 +116,9 @@ def build_kernel(
 def _rejected(ran: Ran, files: dict[str, str]) -> TileError:
     lines = [line.strip() for line in ran.output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line] or lines
-    bundle = save_bundle({**files, "command.txt": " ".join(ran.command) + "\n", "log.txt": ran.output})
+    bundle = save_bundle(
+        {**files, "command.txt": " ".join(ran.command) + "\n", "log.txt": ran.output}
+    )
     where = f"; the text, the command and the log are in `{bundle}`" if bundle else ""
     return fail(
         "E7003",

@@ -139,7 +139,9 @@ class HostKernel:
         stacks of the threads do not fit."""
         table = (_Allocation * max(1, len(memory)))(
             *(
-                _Allocation(m.address, m.address + m.size, m.written or None, m.name.encode(), m.writable)
+                _Allocation(
+                    m.address, m.address + m.size, m.written or None, m.name.encode(), m.writable
+                )
                 for m in memory
             )
         )

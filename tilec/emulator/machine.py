@@ -137,6 +137,31 @@ class Emulator:
             if fault is not None:
                 raise self.explain(fault, module, launch)
 
+    def take_counters(self, module: EmulatedModule) -> tuple[dict[str, Any], ...]:
+        """What was counted since the last call: for each kernel and line of the `.tile` file the requests of warps, the
+        sectors of 32 bytes of global memory, or the passes over the banks of shared memory, and how many of them the
+        bytes need at least."""
+        found: dict[tuple[str, str, int, str], list[int]] = {}
+        for kernel, counters in self.counters.items():
+            for c in counters:
+                place = place_of(module.cu, c.line)
+                file, line = (place.file, place.line) if place else ("", 0)
+                totals = found.setdefault((kernel, file, line, c.kind), [0, 0, 0, 0])
+                for i, value in enumerate((c.requests, c.units, c.least, c.bytes)):
+                    totals[i] += value
+        self.counters = {}
+        names = ("requests", "units", "least", "bytes")
+        return tuple(
+            {
+                "kernel": kernel,
+                "file": file,
+                "line": line,
+                "kind": kind,
+                **dict(zip(names, totals, strict=True)),
+            }
+            for (kernel, file, line, kind), totals in found.items()
+        )
+
     def finish(self, doing: str) -> None:
         """Nothing is left to wait for."""
 
@@ -149,9 +174,13 @@ class Emulator:
         place = place_of(module.cu, fault.line)
         where = f" at {place.file}:{place.line}" if place else ""
         lines = module.cu.splitlines()
-        notes = [f"thread {fault.thread} of CTA {fault.block}, {launch.grid} CTAs of {launch.block} threads"]
+        notes = [
+            f"thread {fault.thread} of CTA {fault.block}, {launch.grid} CTAs of {launch.block} threads"
+        ]
         if 0 < fault.line <= len(lines):
-            notes.append(f"line {fault.line} of the generated code: `{lines[fault.line - 1].strip()}`")
+            notes.append(
+                f"line {fault.line} of the generated code: `{lines[fault.line - 1].strip()}`"
+            )
         if 0 < fault.other_line <= len(lines) and fault.other_line != fault.line:
             text = lines[fault.other_line - 1].strip()
             notes.append(f"thread {fault.other} was at line {fault.other_line}: `{text}`")

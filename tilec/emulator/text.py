@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -124,16 +123,3 @@ def place_of(cu: str, line: int) -> Place | None:
         if found := _SOURCE_LINE.match(text):
             return Place(found[1], int(found[2]))
     return None
-
-
-def needs_host_form(blocks: Iterable[Block]) -> list[str]:
-    """The blocks whose device text the host compiler cannot take, outside of what `__CUDA_ARCH__` guards."""
-    guarded = re.compile(
-        r"#if defined\(__CUDA_ARCH__\).*?(#else.*?)?#endif", re.DOTALL
-    )
-    found = []
-    for block in blocks:
-        plain = guarded.sub(lambda m: m[1] or "", block.text)
-        if re.search(r"\basm\b|\b__[a-z]\w*_(sync|r[nz])\b|\batomic[A-Z]\w*\(", plain):
-            found.append(block.name)
-    return found

@@ -41,6 +41,9 @@ class RunRequest:
     save: str | None = None
     json_path: str | None = None
     nvcc: str | None = None
+    early: bool = False
+    chaos: int | None = None
+    counters: bool = False
     as_json: bool = False
 
 
@@ -49,11 +52,13 @@ def run_files(request: RunRequest) -> int:
 
     Raises TileError where the command line or the environment stops everything.
     """
+    from tilec.emulator.machine import Emulator
+
     _check(request)
     files = _files(request)
     with ExitStack() as stack:
         gpu, note = _device(request, stack)
-        if request.bench and not hasattr(gpu, "driver"):
+        if request.bench and (gpu is None or isinstance(gpu, Emulator)):
             raise fail("E0812", "`--bench` needs a GPU", note=note)
         if note:
             sys.stderr.write(f"note: {note}\n")
@@ -71,6 +76,14 @@ def run_files(request: RunRequest) -> int:
 
 
 def _check(request: RunRequest) -> None:
+    wanted = ("--early", request.early), ("--counters", request.counters)
+    for option, given in (*wanted, ("--chaos", request.chaos is not None)):
+        if given and request.device != "cpu":
+            raise fail("E0709", f"`{option}` is about the emulator", help="add `--device cpu`")
+    if request.early and request.chaos is not None:
+        raise fail("E0709", "`--early` and `--chaos` are two orders of asynchronous copies")
+    if request.bench and request.device == "cpu":
+        raise fail("E0709", "`--bench` measures a GPU, and `--device cpu` uses none")
     if request.small and request.size:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
@@ -134,13 +147,20 @@ def _without_gpu(request: RunRequest, reason: str) -> tuple[Emulator | None, str
 def _emulator(request: RunRequest) -> Emulator:
     """The emulator, its primitives built. Raises TileError (E0802, E0805)."""
     from tilec.emulator.build import host_toolchain
+    from tilec.emulator.library import Mode, Schedule
     from tilec.emulator.machine import Emulator
 
     host_toolchain()
-    return Emulator(parse_archs((request.arch,) if request.arch else ())[-1])
+    mode: Mode = "chaos" if request.chaos is not None else "early" if request.early else "late"
+    return Emulator(
+        parse_archs((request.arch,) if request.arch else ())[-1],
+        Schedule(mode, request.chaos or 0),
+        counting=request.counters,
+    )
 
 
 def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Iterator[Outcome]:
+    from tilec.emulator.machine import Emulator
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
@@ -152,11 +172,15 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
             _show(request, error)
         if compiled.diagnostics and error is None:
             sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
-        with KernelRunner(request, file, compiled, files, gpu) as runner:
+        # a kernel that cannot be compiled is interpreted, unless a device was asked for
+        device = None if error and isinstance(gpu, Emulator) and request.device == "auto" else gpu
+        if isinstance(device, Emulator):
+            device.sources = {Path(m.source.name).name: m.source for m in files.modules}
+        with KernelRunner(request, file, compiled, files, device) as runner:
             for kernel in compiled.kernels:
                 if error is None:
                     yield from _run_kernel(request, runner, kernel)
-                elif gpu is not None:
+                elif device is not None:
                     yield _failed(request, runner, kernel, "", error)
                 else:
                     for outcome in _run_kernel(request, runner, kernel):
@@ -265,7 +289,9 @@ def _analyse(request: RunRequest, file: str) -> CompiledFile:
     return replace(analysed, kernels=kernels, cu="")
 
 
-def _compile(request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None) -> CompiledFile:
+def _compile(
+    request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None
+) -> CompiledFile:
     from tilec.compiler import compile_file
 
     archs: tuple[str, ...]

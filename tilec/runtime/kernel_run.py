@@ -99,7 +99,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
     """Runs the kernels of one compiled file. `gpu` None: the interpreter. Leaving the block frees the flush buffer."""
 
     def __init__(
-        self, options: RunOptions, file: str, compiled: CompiledFile, files: Files, gpu: Gpu | Emulator | None
+        self,
+        options: RunOptions,
+        file: str,
+        compiled: CompiledFile,
+        files: Files,
+        gpu: Gpu | Emulator | None,
     ) -> None:
         self.options = options
         self.file = file
@@ -243,6 +248,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             peak_megabytes=peak,
             nvcc_calls=calls,
             timings=timings,
+            counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
             details=outcome.details + ((bounds.problem,) if bounds.problem else ()),
         )
 

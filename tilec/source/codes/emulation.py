@@ -14,7 +14,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0931": CodeEntry(
         "shared memory outside of an array",
-        "On the emulator a thread used an index that its array in shared memory does not have." + _FAULT,
+        "On the emulator a thread used an index that its array in shared memory does not have."
+        + _FAULT,
     ),
     "E0932": CodeEntry(
         "memory read that nothing has written",
@@ -24,7 +25,8 @@ CODES: dict[str, CodeEntry] = {
     "E0933": CodeEntry(
         "unordered accesses to shared memory",
         "Two threads of a CTA touched the same byte, one of them writing, and no barrier orders them; or a byte was touched "
-        "while an asynchronous copy to it was under way. On a GPU the result depends on timing." + _FAULT,
+        "while an asynchronous copy to it was under way. On a GPU the result depends on timing."
+        + _FAULT,
     ),
     "E0934": CodeEntry(
         "threads part at a barrier",
@@ -33,11 +35,13 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0935": CodeEntry(
         "no thread can go on",
-        "Every thread of the resident CTAs waits for something that none of them will do: a deadlock." + _FAULT,
+        "Every thread of the resident CTAs waits for something that none of them will do: a deadlock."
+        + _FAULT,
     ),
     "E0936": CodeEntry(
         "misaligned access",
-        "The address of an access of 2 to 16 bytes is not a multiple of its size; a GPU stops there." + _FAULT,
+        "The address of an access of 2 to 16 bytes is not a multiple of its size; a GPU stops there."
+        + _FAULT,
     ),
     "E0937": CodeEntry(
         "the kernel stopped itself",
