@@ -85,9 +85,8 @@ struct Block : Cta {
 };
 
 struct Request {
-  int64_t lanes;
   uint32_t bytes;
-  std::vector<uintptr_t> places;
+  std::map<int, uintptr_t> places;  // by lane: which lanes go together depends on their numbers
 };
 
 struct Machine {
@@ -718,9 +717,8 @@ void count_access(uintptr_t p, int bytes, int part, int kind) {
   const int64_t block = block_of(self).block, line = self->line;
   const int64_t n = machine.occurrences[{block, self->thread, line, kind, part}]++;
   Request& r = machine.requests[{block, self->thread / 32, line, kind, part, n}];
-  ++r.lanes;
   r.bytes = static_cast<uint32_t>(bytes);
-  r.places.push_back(p);
+  r.places[self->thread % 32] = p;
 }
 
 namespace {
@@ -733,7 +731,7 @@ int64_t distinct(std::vector<uintptr_t>& places) {
 /// Sectors of 32 bytes that the lanes touch.
 int64_t sectors(const Request& r) {
   std::vector<uintptr_t> touched;
-  for (const uintptr_t p : r.places) {
+  for (const auto& [lane, p] : r.places) {
     for (uintptr_t s = p / 32; s <= (p + r.bytes - 1) / 32; ++s) touched.push_back(s);
   }
   return distinct(touched);
@@ -741,13 +739,14 @@ int64_t sectors(const Request& r) {
 
 /// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a quarter.
 int64_t wavefronts(const Request& r) {
-  const size_t together = r.bytes <= 4 ? 32 : 128 / r.bytes;
+  const int together = r.bytes <= 4 ? 32 : static_cast<int>(128 / r.bytes);
   int64_t total = 0;
-  for (size_t first = 0; first < r.places.size(); first += together) {
+  for (int first = 0; first < 32; first += together) {
     std::vector<uintptr_t> words;
-    const size_t last = std::min(first + together, r.places.size());
-    for (size_t i = first; i < last; ++i) {
-      for (uintptr_t w = r.places[i] / 4; w <= (r.places[i] + r.bytes - 1) / 4; ++w) words.push_back(w);
+    const auto end = r.places.lower_bound(first + together);
+    for (auto place = r.places.lower_bound(first); place != end; ++place) {
+      const uintptr_t p = place->second;
+      for (uintptr_t w = p / 4; w <= (p + r.bytes - 1) / 4; ++w) words.push_back(w);
     }
     words.resize(distinct(words));
     int64_t banks[32] = {};
@@ -776,7 +775,7 @@ void finish_requests(int64_t block) {
       *found = Counter{line, kind, 0, 0, 0, 0};
     }
     std::vector<uintptr_t> bytes_touched;
-    for (const uintptr_t p : r.places) {
+    for (const auto& [lane, p] : r.places) {
       for (uint32_t i = 0; i < r.bytes; ++i) bytes_touched.push_back(p + i);
     }
     const int64_t touched = distinct(bytes_touched);
@@ -784,7 +783,7 @@ void finish_requests(int64_t block) {
     ++found->requests;
     found->units += kind < 2 ? sectors(r) : wavefronts(r);
     found->least += (touched + unit - 1) / unit;
-    found->bytes += r.lanes * r.bytes;
+    found->bytes += static_cast<int64_t>(r.places.size()) * r.bytes;
   }
   machine.requests.erase(begin, end);
   machine.occurrences.erase(machine.occurrences.lower_bound({block}),

@@ -50,25 +50,30 @@ def host_toolchain(options: tuple[str, ...] = ()) -> HostToolchain:
     flags = (*FLAGS, *options)
     machine = os.uname().machine
     key = cache_key("emulator 1", compiler.identity, machine, *flags, *files.values())
-    for root in (cache_directory(), Path(tempfile.mkdtemp(prefix="tilec-emulator-"))):
-        folder = root / "emulator" / key[:32]
-        if (folder / "complete").is_file():
-            return HostToolchain(compiler, folder, key)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            work = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-        except OSError:
-            continue
-        if not root == cache_directory():
-            atexit.register(shutil.rmtree, root, ignore_errors=True)
-        _build_primitives(compiler, flags, files, work)
-        try:
-            os.rename(work, folder)
-        except OSError:
-            # another process was faster
-            shutil.rmtree(work, ignore_errors=True)
+    folder = cache_directory().absolute() / "emulator" / key[:32]
+    if (folder / "complete").is_file():
         return HostToolchain(compiler, folder, key)
-    raise fail("E0805", "there is no folder in which the emulator can be built")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    except OSError:
+        # no folder to keep it in: for this process only
+        work = Path(tempfile.mkdtemp(prefix="tilec-emulator-"))
+        atexit.register(shutil.rmtree, work, ignore_errors=True)
+        _build_primitives(compiler, flags, files, work)
+        return HostToolchain(compiler, work, key)
+    try:
+        _build_primitives(compiler, flags, files, work)
+        os.rename(work, folder)
+    except OSError:
+        # another process was faster
+        shutil.rmtree(work, ignore_errors=True)
+    except TileError:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    if not (folder / "complete").is_file():
+        raise fail("E0805", f"the emulator cannot be kept in `{folder.parent}`")
+    return HostToolchain(compiler, folder, key)
 
 
 def _build_primitives(
