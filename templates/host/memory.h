@@ -211,12 +211,20 @@ inline void store_single_partial(T* p, const Vector<T, N>& v, int count,
 }
 //@ end
 
-//@ primitive combine_partials needs SharedPointer SharedArray
+//@ primitive combine_partials needs SharedPointer SharedArray load_element
 template <class Op, int kCount, int kStride = 1, class T>
 inline T combine_partials(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
   tilec_host::note(line);
   T total = partials.get();
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, (partials + i * kStride).get());
+  return total;
+}
+template <class Op, int kCount, int kStride = 1, class T>
+inline T combine_partials(const T* partials, int line = __builtin_LINE()) {
+  T total = load_element(partials, line);
+  for (int i = 1; i < kCount; ++i) {
+    total = Op::combine(total, load_element(partials + i * kStride, line));
+  }
   return total;
 }
 template <class Op, int kCount, int kStride = 1, class T, int N>
