@@ -304,7 +304,11 @@ def literal(value: bool | int | float, rep: DType) -> Text:
     if rep.bits <= 16:
         return Text(f"static_cast<{DEVICE[rep]}>({number})")
     if rep.bits == 64:
-        text = "-9223372036854775807 - 1" if number == -(2**63) else f"{number}{'u' * (rep.kind == 'uint')}"
+        text = (
+            "-9223372036854775807 - 1"
+            if number == -(2**63)
+            else f"{number}{'u' * (rep.kind == 'uint')}"
+        )
         return Text(f"{DEVICE[rep]}{{{text}}}")
     suffix = "u" if rep.kind == "uint" else ""
     if number == -(2**31):

@@ -86,7 +86,9 @@ def run(
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body", spell)
+            kernel = lower_nest(
+                program, nest, axes, placement, variant, name, f"{base}_body", spell
+            )
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
