@@ -61,8 +61,8 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         headers.add("<cmath>")
     if "printf(" in kernel_text:
         headers.add("<cstdio>")
-    if "std::min" in str(contexts) or "std::max" in str(contexts):
-        headers.add("<algorithm>")
+    if "std::numeric_limits" in str(contexts):
+        headers.add("<limits>")
     template = environment().get_template("unit/unit.cu.jinja")
     text = template.render(
         version=__version__,
@@ -87,8 +87,8 @@ def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
             {
                 "name": context.name,
                 "signature": kernel.signature,
-                "parameters": context.parameters(),
-                "dim_parameters": context.dim_parameters(),
+                "declaration": context.declaration(),
+                "workspace_declaration": context.workspace_declaration(),
                 "documentation": context.documentation(),
             }
         )

@@ -47,7 +47,7 @@ MOST_WORDS = 160
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
 
-REGISTERS_OF_SINGLES = 24
+REGISTERS_OF_SINGLES = 16
 """More of them where elements move one at a time, each with an address and a predicate."""
 
 

@@ -209,6 +209,7 @@ def _barriers(body: tuple[k.Op, ...]) -> list[k.CtaSync]:
 
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
+    numeric = Facts.of(program).numeric
     return LaunchPlan(
         program.name,
         program.tensors,
@@ -216,7 +217,7 @@ def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
         program.scalars,
         tuple(x.target for x in lowered),
         stride_scalars(program),
-        program.contracts,
+        tuple(replace(c, condition=_host_numbers(c.condition, numeric)) for c in program.contracts),
         lowered[0].workspace,
         lowered[0].workspace_bytes,
     )

@@ -49,6 +49,8 @@ class Outcome:
     timings: tuple[Timing, ...] = ()
     exit_code: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    counters: tuple[Mapping[str, Any], ...] = ()
+    """of the emulator, one for each line, with `--counters`"""
 
 
 def outcomes_json(outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> str:
