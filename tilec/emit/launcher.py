@@ -59,7 +59,7 @@ class LauncherContext:
         self.host = HostRenderer(dict(program.tiles), self.scalars, known)
         taken = {c_name(n) for n in (*(t.name for t in plan.tensors), *self.scalars)}
         taken |= {c_name(v.name) for v in (*plan.dims, *plan.strides)} | {self.name}
-        names = Names(taken)
+        names = Names(str, taken)
         self.locals = {n: names.unique(n) for n in ("arguments", "status", "compute")}
         self.sentence = names.unique(f"{self.name}_sentence")
 
