@@ -26,6 +26,7 @@ INTEGER_BINARY = (
     "add_wrap",
     "sub_wrap",
     "mul_wrap",
+    "power_of",
     "floor_div",
     "floor_mod",
     "shift_left",

@@ -121,7 +121,8 @@ def _reduction(rank: int, extents: tuple[int, ...], axes: tuple[int, ...], dtype
     shape = ", ".join(kept) or "1"
     place = ", ".join(f"s{d.lower()}" for d in kept) or "0"
     spans = "\n".join(
-        f"        s{d.lower()} = span(0, {e}, until={d})" for d, e in zip(dims, extents)
+        f"        s{d.lower()} = span(0, {e}, until={d})"
+        for d, e in zip(dims, extents, strict=True)
     )
     inside = ", ".join(f"s{d.lower()}" for d in dims)
     axis = str(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(str, axes)) + ")"
@@ -139,8 +140,10 @@ def _reduction(rank: int, extents: tuple[int, ...], axes: tuple[int, ...], dtype
     check = "\n".join(
         f"        o_{op} == ({text})" for op, _, text in results if dtype in ("i32", "i64") and kept
     ) or "        o_any == any(t > 2)" * (dtype in ("i32", "i64"))
-    sizes = ", ".join(f"{d} = {e - (n % 2)}" for n, (d, e) in enumerate(zip(dims, extents)))
-    require = " and ".join(f"{d} <= {e} and {d} >= 1" for d, e in zip(dims, extents))
+    sizes = ", ".join(
+        f"{d} = {e - (n % 2)}" for n, (d, e) in enumerate(zip(dims, extents, strict=True))
+    )
+    require = " and ".join(f"{d} <= {e} and {d} >= 1" for d, e in zip(dims, extents, strict=True))
     clause = f"    check:\n        t = x\n{check}\n" if check else ""
     return (
         f"kernel {name}(x: {dtype}[{', '.join(dims)}]) -> ({outputs}):\n    require {require}\n"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.dtypes import BOOL, F32, DType
 from tilec.ir.symbolic import Apply, Atom, Sym, Var
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, AND, OR, CHOICE = range(10)
