@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
-from launchers import build_ahead, load  # noqa: E402
+from launchers import build_ahead, load
 
 ARCH = "sm_90"
 

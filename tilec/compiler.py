@@ -121,7 +121,13 @@ def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for program in programs:
         base = c_name(program.name)
-        for name in (base, f"{base}_error", f"{base}_workspace_bytes", f"{base}_kernel", f"{base}_body"):
+        for name in (
+            base,
+            f"{base}_error",
+            f"{base}_workspace_bytes",
+            f"{base}_kernel",
+            f"{base}_body",
+        ):
             other = owners.setdefault(name, program.name)
             if other != program.name:
                 message = f"`{other}` and `{program.name}` both give `{name}` in C++"

@@ -86,7 +86,9 @@ def run(
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body", spell)
+            kernel = lower_nest(
+                program, nest, axes, placement, variant, name, f"{base}_body", spell
+            )
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -103,7 +105,8 @@ def run(
 
 def _check_names(program: t.Program, spell: Spelling) -> None:
     """Raises E0517 where two names of a kernel are one in C++."""
-    words = [x.name for x in (*program.tensors, *program.scalars, *program.dims)]
+    words = [x.name for x in program.tensors] + [x.name for x in program.scalars]
+    words += [v.name for v in program.dims]
     words += [v.name for v in stride_scalars(program)]
     spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
     for word in words:
