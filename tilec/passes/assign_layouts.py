@@ -481,6 +481,7 @@ class Assignment:
             level.words
             + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             + REGISTERS_BESIDES
+            + (REGISTERS_OF_SINGLES if width == 1 else 0)
         )
         threads = level.threads * batch
         warps = -(-threads // 32)

@@ -31,8 +31,10 @@ from tilec.passes.axes import classify
 from tilec.passes.lower import lower_nest
 from tilec.passes.placement import place
 from tilec.passes.products import plan_products
+from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
+from tilec.source.diagnostics import Diagnostic
 from tilec.targets.table import Target
 
 Snapshot = Callable[[str, object], None]
@@ -48,7 +50,7 @@ class Lowered:
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def run(
@@ -65,6 +67,7 @@ def run(
     kernels: list[k.Kernel] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
+    warnings: list[Diagnostic] = []
     for number, nest in enumerate(program.nests):
         nest = replace(nest, body=sink_stores.run(hoist.run(nest.body)))
         snapshot("sink_stores", replace(program, nests=(nest,)))
@@ -78,6 +81,7 @@ def run(
                 program, nest, axes, placement, target, candidate, products
             ).variants()
         snapshot("assign_layouts", variants)
+        warnings += rereads(nest, axes, placement, variants)
         base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
         launches: list[Launch] = []
         for variant in variants:
@@ -93,7 +97,12 @@ def run(
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
     return Lowered(
-        tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
+        tuple(kernels),
+        TargetPlan(target.arch, tuple(steps)),
+        workspace,
+        total,
+        tuple(decisions),
+        tuple(warnings),
     )
 
 
