@@ -1,4 +1,4 @@
-"""`tilec run` without a GPU: the interpreter verified against the check clause."""
+"""`tilec run` without a GPU and a host compiler: the interpreter verified against the check clause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch, folder):
-    """Neither a driver nor an nvcc, and no cache of the user's."""
+    """Neither a driver nor an nvcc or a host compiler, and no cache of the user's."""
     from tilec.source.diagnostics import fail
     from tilec.toolchain.driver import Driver
 
@@ -25,12 +25,19 @@ def no_gpu(monkeypatch, folder):
     )
     monkeypatch.setattr("tilec.runtime.kernel_run.find_toolchain", missing)
 
+    def no_compiler() -> None:
+        raise fail("E0802", "there is no host C++ compiler")
+
+    monkeypatch.setattr("tilec.emulator.build.host_toolchain", no_compiler)
+
 
 def test_all_kernels_at_their_cpu_sizes(tilec) -> None:
     status, out, err = tilec("run", "a.tile")
     assert (status, err) == (
-        0, "note: no GPU (no driver): the interpreter runs, at `example cpu` sizes\n"
-    )  # fmt: skip
+        0,
+        "note: no GPU (no driver); there is no host C++ compiler: the interpreter runs, "
+        "at `example cpu` sizes\n",
+    )
     lines = out.splitlines()
     assert lines[1].split() == [
         "scaled",
@@ -155,7 +162,7 @@ def test_a_reference_function(tilec, folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
-        (("--device", "cpu"), 2, "E0716"),
+        (("--device", "cpu"), 3, "E0802"),
         (("--device", "gpu"), 3, "E081"),
         (("--bench",), 3, "E0812"),
         (("--device", "tpu"), 2, "E0701"),

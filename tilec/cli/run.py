@@ -1,4 +1,4 @@
-"""`tilec run`: kernels on the GPU, or in the interpreter, verified."""
+"""`tilec run`: kernels on the GPU, the emulator or in the interpreter, verified."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
 @click.option(
     "--json", "json_path", metavar="PATH", help="Write the results as JSON; `-` is standard output."
 )
+@click.option("--early", is_flag=True, help="On the emulator, asynchronous copies land at once.")
+@click.option(
+    "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
+)
+@click.option("--counters", is_flag=True, help="Count the emulator's memory requests, for --json.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
@@ -70,6 +75,9 @@ def run_command(
     bench: bool,
     save: str | None,
     json_path: str | None,
+    early: bool,
+    chaos: int | None,
+    counters: bool,
     nvcc: str | None,
     diagnostics: str,
     json_diagnostics: bool,
@@ -99,6 +107,9 @@ def run_command(
             bench=bench,
             save=save,
             json_path=json_path,
+            early=early,
+            chaos=chaos,
+            counters=counters,
             nvcc=nvcc,
             as_json=json_diagnostics or diagnostics == "json",
         )

@@ -14,6 +14,7 @@ from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, re
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
+    from tilec.emulator.machine import Emulator
     from tilec.runtime.device import Gpu
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.runtime.report import Outcome
@@ -40,6 +41,9 @@ class RunRequest:
     save: str | None = None
     json_path: str | None = None
     nvcc: str | None = None
+    early: bool = False
+    chaos: int | None = None
+    counters: bool = False
     as_json: bool = False
 
 
@@ -48,11 +52,13 @@ def run_files(request: RunRequest) -> int:
 
     Raises TileError where the command line or the environment stops everything.
     """
+    from tilec.emulator.machine import Emulator
+
     _check(request)
     files = _files(request)
     with ExitStack() as stack:
         gpu, note = _device(request, stack)
-        if request.bench and gpu is None:
+        if request.bench and (gpu is None or isinstance(gpu, Emulator)):
             raise fail("E0812", "`--bench` needs a GPU", note=note)
         if note:
             sys.stderr.write(f"note: {note}\n")
@@ -70,12 +76,14 @@ def run_files(request: RunRequest) -> int:
 
 
 def _check(request: RunRequest) -> None:
-    if request.device == "cpu":
-        raise fail(
-            "E0716",
-            "`--device cpu` is not part of this version",
-            help="use `--device reference`, which interprets the program",
-        )
+    wanted = ("--early", request.early), ("--counters", request.counters)
+    for option, given in (*wanted, ("--chaos", request.chaos is not None)):
+        if given and request.device != "cpu":
+            raise fail("E0709", f"`{option}` is about the emulator", help="add `--device cpu`")
+    if request.early and request.chaos is not None:
+        raise fail("E0709", "`--early` and `--chaos` are two orders of asynchronous copies")
+    if request.bench and request.device == "cpu":
+        raise fail("E0709", "`--bench` measures a GPU, and `--device cpu` uses none")
     if request.small and request.size:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
@@ -101,10 +109,13 @@ def _files(request: RunRequest) -> list[str]:
     return found
 
 
-def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | None, str]:
-    """The GPU, or None and the reason, for the interpreter. Raises TileError where `--device gpu` finds none."""
+def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | Emulator | None, str]:
+    """The GPU, or the emulator or None for the interpreter, and the reason. Raises TileError where what `--device` names
+    is not there."""
     if request.device == "reference":
         return None, ""
+    if request.device == "cpu":
+        return _emulator(request), ""
     from tilec.runtime.device import open_gpu
 
     if request.device == "gpu":
@@ -113,16 +124,43 @@ def _device(request: RunRequest, stack: ExitStack) -> tuple[Gpu | None, str]:
 
     driver = query_driver()
     if not driver.devices:
-        return None, f"no GPU ({driver.problem}): the interpreter runs, at `example cpu` sizes"
+        return _without_gpu(request, f"no GPU ({driver.problem})")
     try:
         return stack.enter_context(open_gpu()), ""
     except TileError as error:
         first = error.diagnostics[0]
         advice = f"; {first.helps[0]}" if first.helps else ""
-        return None, f"{first.message}{advice}: the interpreter runs, at `example cpu` sizes"
+        return _without_gpu(request, f"{first.message}{advice}")
 
 
-def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outcome]:
+def _without_gpu(request: RunRequest, reason: str) -> tuple[Emulator | None, str]:
+    """The emulator where it can be built, else the interpreter."""
+    sizes = "at `example cpu` sizes"
+    try:
+        return _emulator(request), f"{reason}: the emulator runs the generated code, {sizes}"
+    except TileError as error:
+        if error.exit_code != 3:
+            raise
+        return None, f"{reason}; {error.diagnostics[0].message}: the interpreter runs, {sizes}"
+
+
+def _emulator(request: RunRequest) -> Emulator:
+    """The emulator, its primitives built. Raises TileError (E0802, E0805)."""
+    from tilec.emulator.build import host_toolchain
+    from tilec.emulator.library import Mode, Schedule
+    from tilec.emulator.machine import Emulator
+
+    host_toolchain()
+    mode: Mode = "chaos" if request.chaos is not None else "early" if request.early else "late"
+    return Emulator(
+        parse_archs((request.arch,) if request.arch else ())[-1],
+        Schedule(mode, request.chaos or 0),
+        counting=request.counters,
+    )
+
+
+def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Iterator[Outcome]:
+    from tilec.emulator.machine import Emulator
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
@@ -134,11 +172,15 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outco
             _show(request, error)
         if compiled.diagnostics and error is None:
             sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
-        with KernelRunner(request, file, compiled, files, gpu) as runner:
+        # a kernel that cannot be compiled is interpreted, unless a device was asked for
+        device = None if error and isinstance(gpu, Emulator) and request.device == "auto" else gpu
+        if isinstance(device, Emulator):
+            device.sources = {Path(m.source.name).name: m.source for m in files.modules}
+        with KernelRunner(request, file, compiled, files, device) as runner:
             for kernel in compiled.kernels:
                 if error is None:
                     yield from _run_kernel(request, runner, kernel)
-                elif gpu is not None:
+                elif device is not None:
                     yield _failed(request, runner, kernel, "", error)
                 else:
                     for outcome in _run_kernel(request, runner, kernel):
@@ -147,7 +189,7 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | None) -> Iterator[Outco
 
 
 def _units(
-    request: RunRequest, analysed: CompiledFile, file: str, gpu: Gpu | None
+    request: RunRequest, analysed: CompiledFile, file: str, gpu: Gpu | Emulator | None
 ) -> Iterator[tuple[CompiledFile, TileError | None]]:
     """What to run: the file compiled as a whole; where a kernel cannot be compiled, each kernel by itself, that one only
     analysed, with its error. `--device reference` compiles nothing."""
@@ -247,7 +289,9 @@ def _analyse(request: RunRequest, file: str) -> CompiledFile:
     return replace(analysed, kernels=kernels, cu="")
 
 
-def _compile(request: RunRequest, file: str, gpu: Gpu | None, kernel: str | None) -> CompiledFile:
+def _compile(
+    request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None
+) -> CompiledFile:
     from tilec.compiler import compile_file
 
     archs: tuple[str, ...]
@@ -291,7 +335,7 @@ def _check_settings(request: RunRequest, compiled: CompiledFile) -> None:
         )
 
 
-def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | None) -> None:
+def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | Emulator | None) -> None:
     from tilec.jobs.outputs import write_outputs
     from tilec.runtime.report import outcomes_json, outcomes_table
 
@@ -302,7 +346,7 @@ def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | None) -> No
         write_outputs({request.json_path: text.encode()})
 
 
-def _facts(request: RunRequest, gpu: Gpu | None) -> dict[str, Any]:
+def _facts(request: RunRequest, gpu: Gpu | Emulator | None) -> dict[str, Any]:
     """What the results depend on besides the program."""
     from tilec.toolchain.driver import query_driver
 

@@ -6,7 +6,7 @@ pycuda is imported when the GPU is opened, and the primary context is used, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -132,18 +132,12 @@ class Gpu:
         """Where a guard band was written to, in words; empty if both are whole."""
         import numpy as np
 
-        base = buffer.address - buffer.before
-        for start, size, words in (
-            (base, buffer.before, "before its first byte"),
-            (buffer.address + buffer.size, buffer.after, "after its last byte"),
-        ):
+        def read(address: int, size: int) -> npt.NDArray[np.uint8]:
             band: npt.NDArray[np.uint8] = np.empty(size, np.uint8)
-            self.driver.memcpy_dtoh(band, start)
-            changed = np.flatnonzero(band != GUARD_PATTERN)
-            if changed.size:
-                distance = size - int(changed[-1]) if start == base else int(changed[0]) + 1
-                return f"{distance} bytes {words}"
-        return ""
+            self.driver.memcpy_dtoh(band, address)
+            return band
+
+        return broken_band(buffer, read)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy on the device."""
@@ -204,6 +198,22 @@ class Gpu:
     def event(self) -> Any:
         """A timing event."""
         return self.driver.Event()
+
+
+def broken_band(buffer: Buffer, read: Callable[[int, int], npt.NDArray[np.uint8]]) -> str:
+    """Where a guard band of `buffer` was written to, in words; `read` gives the bytes at an address."""
+    import numpy as np
+
+    base = buffer.address - buffer.before
+    for start, size, words in (
+        (base, buffer.before, "before its first byte"),
+        (buffer.address + buffer.size, buffer.after, "after its last byte"),
+    ):
+        changed = np.flatnonzero(read(start, size) != GUARD_PATTERN)
+        if changed.size:
+            distance = size - int(changed[-1]) if start == base else int(changed[0]) + 1
+            return f"{distance} bytes {words}"
+    return ""
 
 
 @contextmanager

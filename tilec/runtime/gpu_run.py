@@ -1,4 +1,4 @@
-"""One call of one kernel on the GPU: arguments between guard bands, poisoned outputs, launches from the plan."""
+"""One call of one kernel on the GPU or the emulator: arguments between guard bands, poisoned outputs, launches from the plan."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilec.emulator.machine import Emulator
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.tile_ir import Tensor
 from tilec.reference.numbers import Array, storage_dtype
@@ -25,7 +26,7 @@ WORKSPACE = "the workspace"
 class DeviceCall:
     """A call that is ready to be launched. Made by `prepare_call`."""
 
-    gpu: Gpu
+    gpu: Gpu | Emulator
     plan: LaunchPlan
     sizes: CallSizes
     buffers: dict[str, Buffer]
@@ -83,7 +84,7 @@ class DeviceCall:
 
 @contextmanager
 def prepare_call(
-    gpu: Gpu,
+    gpu: Gpu | Emulator,
     plan: LaunchPlan,
     module: Any,
     sizes: CallSizes,
@@ -113,13 +114,15 @@ def prepare_call(
                 data = arrays[tensor.name].reshape(-1).view(np.uint8)[: buffer.size]
                 gpu.upload(buffer, data)
                 uploaded[tensor.name] = arrays[tensor.name]
+                if tensor.role == "input" and isinstance(gpu, Emulator):
+                    gpu.protect(buffer)
         base = 0
         if needed := workspace_bytes(plan, sizes):
             buffers[WORKSPACE] = gpu.allocate(WORKSPACE, needed)
             gpu.fill(buffers[WORKSPACE].address, poison_workspace(), needed)
             base = buffers[WORKSPACE].address
         addresses = {t.name: buffers[t.name].address for t in plan.parameters}
-        check_call(plan, sizes, addresses)
+        check_call(plan, sizes, addresses, base if plan.workspace else None)
         launches = concrete_launches(plan, target, sizes, addresses, base)
         kernels = tuple(launch.kernel for launch in launches)
         yield DeviceCall(

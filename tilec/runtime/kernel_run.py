@@ -1,4 +1,4 @@
-"""Running the kernels of one file: at which sizes, on the GPU or in the interpreter, verified, timed."""
+"""Running the kernels of one file: at which sizes, on the GPU, the emulator or in the interpreter, verified, timed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.emulator.machine import Emulator
 from tilec.ir.launch import TargetPlan
 from tilec.jobs.requests import parse_pairs
 from tilec.reference.inputs import make_inputs
@@ -101,7 +102,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
     """Runs the kernels of one compiled file. `gpu` None: the interpreter. Leaving the block frees the flush buffer."""
 
     def __init__(
-        self, options: RunOptions, file: str, compiled: CompiledFile, files: Files, gpu: Gpu | None
+        self,
+        options: RunOptions,
+        file: str,
+        compiled: CompiledFile,
+        files: Files,
+        gpu: Gpu | Emulator | None,
     ) -> None:
         self.options = options
         self.file = file
@@ -139,7 +145,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         if self.options.small:
             return self._ragged(kernel, settings, (found[""] or found["cpu"] or [{}])[0])
         wanted: Device = "cpu" if self.options.size == "cpu" else ""
-        if self.gpu is None and self.options.size is None:
+        if not isinstance(self.gpu, Gpu) and self.options.size is None:
             wanted = "cpu"
         offered = found[wanted]
         if not offered and wanted == "cpu":
@@ -224,10 +230,15 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             return self._interpret(kernel, case)
         return self._launch(self.gpu, kernel, case)
 
-    def _launch(self, gpu: Gpu, kernel: CompiledKernel, case: Case) -> Outcome:
-        built = self.build()
-        if self._module is None:
-            self._module = gpu.load(built.blob)
+    def _launch(self, gpu: Gpu | Emulator, kernel: CompiledKernel, case: Case) -> Outcome:
+        calls = 0
+        if isinstance(gpu, Gpu):
+            built = self.build()
+            calls = 0 if built.cached else 1
+            if self._module is None:
+                self._module = gpu.load(built.blob)
+        elif self._module is None:
+            self._module = gpu.module(f"{Path(self.file).stem}.cu", self.compiled.cu)
         gpu.peak_bytes = gpu.held_bytes
         held = gpu.held_bytes
         with prepare_call(gpu, kernel.plan, self._module, case.sizes, case.arrays) as call:
@@ -245,15 +256,16 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
                 raise fail("E0925", f"nothing to verify `{kernel.name}` against", note=note)
             outcome = self._verified(kernel, case, findings, gpu.name)
             timings: tuple[Timing, ...] = ()
-            if self.options.bench and outcome.status == "ok":
+            if self.options.bench and outcome.status == "ok" and isinstance(gpu, Gpu):
                 timings = self._time(gpu, kernel, case, call)
         return replace(
             outcome,
             peak_megabytes=peak,
-            nvcc_calls=0 if built.cached else 1,
+            nvcc_calls=calls,
             variants=launched,
             compiled=compiled_variants(choose_target(kernel.plan, gpu.capability)),
             timings=timings,
+            counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
             details=outcome.details + ((bounds.problem,) if bounds.problem else ()),
         )
 

@@ -53,6 +53,8 @@ class Outcome:
     """compiled kernels that were launched"""
     compiled: tuple[str, ...] = ()
     """all kernels among which the launcher chooses"""
+    counters: tuple[Mapping[str, Any], ...] = ()
+    """of the emulator, one for each line, with `--counters`"""
 
 
 def outcomes_json(outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> str:

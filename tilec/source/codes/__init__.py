@@ -11,6 +11,7 @@ from tilec.source.codes import (
     analysis,
     command,
     compiling,
+    emulation,
     environment,
     running,
     syntax,
@@ -25,6 +26,7 @@ CODES: dict[str, CodeEntry] = {
     **command.CODES,
     **environment.CODES,
     **running.CODES,
+    **emulation.CODES,
     **verification.CODES,
 }
 """Every code that tilec can print, with its title and explanation."""

@@ -73,11 +73,6 @@ CODES: dict[str, CodeEntry] = {
         "No output and no `inout` parameter may share bytes with another argument: the instances of a kernel run in no "
         "order, so one could read what another has written. Give the output memory of its own.",
     ),
-    "E0716": CodeEntry(
-        "device not available in this version",
-        "`--device cpu` will run the kernel text itself on the CPU. That emulator is not part of this version: "
-        "`--device reference` runs the interpreter, `--device gpu` the GPU.",
-    ),
     "E0717": CodeEntry(
         "nothing to run",
         "Without a file `tilec run` runs every `.tile` file of the current folder; there is none.",

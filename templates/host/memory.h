@@ -1,0 +1,264 @@
+//! The host's form of memory.cuh and of what tile.cuh does with memory: every access is checked.
+//@ primitive SharedPointer
+/// A pointer into an array of shared memory; it knows the array's bounds and the line that made it.
+template <class T>
+struct SharedPointer {
+  tilec_host::SharedAddress where;
+  SharedPointer operator+(int64_t n) const {
+    SharedPointer moved = *this;
+    moved.where.at += n * static_cast<int64_t>(sizeof(T));
+    return moved;
+  }
+  SharedPointer operator-(int64_t n) const { return *this + -n; }
+  T get() const {
+    T value;
+    tilec_host::read_shared(&value, where, sizeof(T), alignof(T));
+    return value;
+  }
+  void set(const T& value) const { tilec_host::write_shared(where, &value, sizeof(T), alignof(T)); }
+};
+//@ end
+
+//@ primitive SharedReference needs SharedPointer
+/// An element of shared memory: read when it is converted to T, written when it is assigned.
+template <class T>
+struct SharedReference {
+  SharedPointer<T> place;
+  operator T() const { return place.get(); }
+  const SharedReference& operator=(const T& value) const {
+    place.set(value);
+    return *this;
+  }
+  const SharedReference& operator=(const SharedReference& other) const { return *this = T(other); }
+  const SharedReference& operator+=(const T& value) const { return *this = place.get() + value; }
+  const SharedReference& operator-=(const T& value) const { return *this = place.get() - value; }
+  const SharedReference& operator*=(const T& value) const { return *this = place.get() * value; }
+  SharedPointer<T> operator&() const { return place; }
+};
+//@ end
+
+//@ primitive SharedArray needs SharedPointer SharedReference
+/// An index, with the line that it stands on.
+struct SharedIndex {
+  int64_t n;
+  int line;
+  template <class I>
+  SharedIndex(I i, int at = __builtin_LINE()) : n(static_cast<int64_t>(i)), line(at) {}
+};
+
+template <class T, int N>
+struct SharedArray {
+  alignas(T) unsigned char bytes[sizeof(T) * N];
+  SharedPointer<T> at(int64_t n, int line) const {
+    const int64_t begin = tilec_host::shared_offset(bytes), size = sizeof(bytes);
+    const int64_t place = begin + n * static_cast<int64_t>(sizeof(T));
+    return SharedPointer<T>{{place, begin, begin + size, line}};
+  }
+  SharedReference<T> operator[](SharedIndex i) const { return {at(i.n, i.line)}; }
+  SharedPointer<T> operator+(SharedIndex i) const { return at(i.n, i.line); }
+};
+//@ end
+
+//@ primitive shared_place needs SharedPointer SharedArray
+/// What an operation on shared memory was given: a pointer that knows its array, an array, or a plain pointer.
+template <class T>
+inline tilec_host::SharedAddress shared_place(const SharedPointer<T>& p, int) {
+  return p.where;
+}
+template <class T, int N>
+inline tilec_host::SharedAddress shared_place(const SharedArray<T, N>& a, int line) {
+  return a.at(0, line).where;
+}
+inline tilec_host::SharedAddress shared_place(const void* p, int line) {
+  return tilec_host::whole_shared(p, line);
+}
+//@ end
+
+//@ primitive cta_shared
+template <class T>
+inline T& cta_shared() {
+  return *static_cast<T*>(tilec_host::static_shared(sizeof(T), alignof(T)));
+}
+//@ end
+
+//@ primitive load_vector needs Vector kAccessBytes SharedPointer
+template <int kAlign, int N, class T>
+inline Vector<T, N> load_vector(const T* p, int line = __builtin_LINE()) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  Vector<T, N> v;
+  tilec_host::read_global(&v, p, kBytes, kAccessBytes<kAlign, kBytes>, line);
+  return v;
+}
+template <int kAlign, int N, class T>
+inline Vector<T, N> load_vector(const SharedPointer<T>& p, int line = __builtin_LINE()) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  Vector<T, N> v;
+  tilec_host::note(line);
+  tilec_host::read_shared(&v, p.where, kBytes, kAccessBytes<kAlign, kBytes>);
+  return v;
+}
+//@ end
+
+//@ primitive store_vector needs Vector kAccessBytes SharedPointer
+template <int kAlign, class T, int N>
+inline void store_vector(T* p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  tilec_host::write_global(p, &v, kBytes, kAccessBytes<kAlign, kBytes>, line);
+}
+template <int kAlign, class T, int N>
+inline void store_vector(const SharedPointer<T>& p, const Vector<T, N>& v,
+                         int line = __builtin_LINE()) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  tilec_host::note(line);
+  tilec_host::write_shared(p.where, &v, kBytes, kAccessBytes<kAlign, kBytes>);
+}
+//@ end
+
+//@ primitive load_vector_partial needs Vector load_vector kPerUnit
+template <int kAlign, int N, class T, class Count>
+inline Vector<T, N> load_vector_partial(const T* p, Count count, int line = __builtin_LINE()) {
+  if (count >= static_cast<Count>(N)) return load_vector<kAlign, N>(p, line);
+  Vector<T, N> v = {};
+  if (count <= 0) return v;
+  const int whole = static_cast<int>(count);
+  const int units = (whole + kPerUnit<T> - 1) / kPerUnit<T>;
+  tilec_host::read_global(&v, p, units * static_cast<int>(sizeof(T)), sizeof(T), line);
+  if (whole % kPerUnit<T> != 0) v.set(whole, {});
+  return v;
+}
+//@ end
+
+//@ primitive store_vector_partial needs Vector store_vector kPerUnit
+template <int kAlign, class T, int N, class Count>
+inline void store_vector_partial(T* p, const Vector<T, N>& v, Count count,
+                                 int line = __builtin_LINE()) {
+  if (count >= static_cast<Count>(N)) {
+    store_vector<kAlign>(p, v, line);
+    return;
+  }
+  if (count <= 0) return;
+  const int whole = static_cast<int>(count);
+  const int units = whole / kPerUnit<T>;
+  tilec_host::write_global(p, &v, units * static_cast<int>(sizeof(T)), sizeof(T), line);
+  if (whole % kPerUnit<T> != 0) {
+    // The first element of the last byte; the second one stays.
+    Vector<T, kPerUnit<T>> both = load_vector<1, kPerUnit<T>>(p + units, line);
+    both.set(0, v.get(whole - 1));
+    store_vector<1>(p + units, both, line);
+  }
+}
+//@ end
+
+//@ primitive load_aligned needs Vector load_vector
+template <int N, class Pointer>
+inline auto load_aligned(const Pointer& p, int line = __builtin_LINE()) {
+  return load_vector<alignof(decltype(load_vector<1, N>(p))), N>(p, line);
+}
+//@ end
+
+//@ primitive load_single needs Vector load_vector
+template <int N, class T>
+inline Vector<T, N> load_single(const T* p, int line = __builtin_LINE()) {
+  return load_vector<alignof(T), N>(p, line);
+}
+template <int N, class T>
+inline Vector<T, N> load_single(const SharedPointer<T>& p, int line = __builtin_LINE()) {
+  return load_vector<alignof(T), N>(p, line);
+}
+//@ end
+
+//@ primitive load_aligned_partial needs Vector load_vector_partial
+template <int N, class T>
+inline Vector<T, N> load_aligned_partial(const T* p, int count, int line = __builtin_LINE()) {
+  return load_vector_partial<alignof(Vector<T, N>), N>(p, count, line);
+}
+//@ end
+
+//@ primitive load_single_partial needs Vector load_vector_partial
+template <int N, class T>
+inline Vector<T, N> load_single_partial(const T* p, int count, int line = __builtin_LINE()) {
+  return load_vector_partial<alignof(T), N>(p, count, line);
+}
+//@ end
+
+//@ primitive store_aligned needs Vector store_vector
+template <class Pointer, class T, int N>
+inline void store_aligned(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  store_vector<alignof(Vector<T, N>)>(p, v, line);
+}
+//@ end
+
+//@ primitive store_single needs Vector store_vector
+template <class Pointer, class T, int N>
+inline void store_single(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  store_vector<alignof(T)>(p, v, line);
+}
+//@ end
+
+//@ primitive store_aligned_partial needs Vector store_vector_partial
+template <class T, int N>
+inline void store_aligned_partial(T* p, const Vector<T, N>& v, int count,
+                                  int line = __builtin_LINE()) {
+  store_vector_partial<alignof(Vector<T, N>)>(p, v, count, line);
+}
+//@ end
+
+//@ primitive store_single_partial needs Vector store_vector_partial
+template <class T, int N>
+inline void store_single_partial(T* p, const Vector<T, N>& v, int count,
+                                 int line = __builtin_LINE()) {
+  store_vector_partial<alignof(T)>(p, v, count, line);
+}
+//@ end
+
+//@ primitive combine_partials needs SharedPointer SharedArray load_element
+template <class Op, int kCount, int kStride = 1, class T>
+inline T combine_partials(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  T total = partials.get();
+  for (int i = 1; i < kCount; ++i) total = Op::combine(total, (partials + i * kStride).get());
+  return total;
+}
+template <class Op, int kCount, int kStride = 1, class T>
+inline T combine_partials(const T* partials, int line = __builtin_LINE()) {
+  T total = load_element(partials, line);
+  for (int i = 1; i < kCount; ++i) {
+    total = Op::combine(total, load_element(partials + i * kStride, line));
+  }
+  return total;
+}
+template <class Op, int kCount, int kStride = 1, class T, int N>
+inline T combine_partials(const SharedArray<T, N>& partials, int line = __builtin_LINE()) {
+  return combine_partials<Op, kCount, kStride>(partials.at(0, line), line);
+}
+//@ end
+
+//@ primitive load_element needs SharedPointer
+template <class T>
+inline T load_element(const T* p, int line = __builtin_LINE()) {
+  T value;
+  tilec_host::read_global(&value, p, sizeof(T), alignof(T), line);
+  return value;
+}
+template <class T>
+inline T load_element(const SharedPointer<T>& p, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  return p.get();
+}
+//@ end
+
+//@ primitive store_element needs SharedPointer
+template <class T>
+inline void store_element(T* p, T x, int line = __builtin_LINE()) {
+  tilec_host::write_global(p, &x, sizeof(T), alignof(T), line);
+}
+template <class T>
+inline void store_element(const SharedPointer<T>& p, T x, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  p.set(x);
+}
+//@ end
+
+//@ primitive opaque_zero
+inline unsigned opaque_zero() { return 0; }
+//@ end

@@ -1,0 +1,332 @@
+//! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the PTX ISA (sections on
+//! ldmatrix, stmatrix and the fragments of mma), and shares nothing with the compiler's own layouts.
+//@ primitive shared_address
+//@ end
+
+//@ primitive cp_async_partial needs shared_place
+template <int kBytes, class Pointer>
+inline void cp_async_partial(const Pointer& to, const void* from, int bytes,
+                             int line = __builtin_LINE()) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
+  tilec_host::note(line);
+  tilec_host::async_copy(shared_place(to, line), from, kBytes, bytes);
+}
+//@ end
+
+//@ primitive cp_async needs cp_async_partial
+template <int kBytes, class Pointer>
+inline void cp_async(const Pointer& to, const void* from, bool valid = true,
+                     int line = __builtin_LINE()) {
+  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0, line);
+}
+//@ end
+
+//@ primitive cp_async_commit
+inline void cp_async_commit(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::async_commit();
+}
+//@ end
+
+//@ primitive cp_async_wait
+template <int kGroups>
+inline void cp_async_wait(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::async_wait(kGroups);
+}
+//@ end
+
+//@ primitive MatrixRow
+/// What a lane brings to ldmatrix or stmatrix: its row of 8 elements, and one word of each matrix.
+struct MatrixRow {
+  uint16_t row[8];
+  uint32_t words[4];
+};
+//@ end
+
+//@ primitive load_matrices needs MatrixRow shared_place lane_id
+/// kCount matrices. Word m of a lane holds elements (lane/4, 2·(lane%4)) and the one to its right of matrix m; of the
+/// transposed matrix, elements (2·(lane%4), lane/4) and the one below it. Row r of matrix m comes from lane 8m + r.
+template <int kCount, bool kTransposed, class Pointer>
+inline void load_matrices(uint32_t* r, const Pointer& row, const char* name, int line) {
+  tilec_host::note(line);
+  MatrixRow mine = {};
+  if (lane_id() < 8 * kCount) tilec_host::read_shared(mine.row, shared_place(row, line), 16, 16);
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        for (int lane = 0; lane < 32; ++lane) {
+          auto* taker = static_cast<MatrixRow*>(lanes[lane]);
+          for (int m = 0; m < kCount; ++m) {
+            const auto element = [&](int i, int j) -> uint32_t {
+              return static_cast<const MatrixRow*>(lanes[8 * m + i])->row[j];
+            };
+            const int fixed = lane / 4, moving = 2 * (lane % 4);
+            taker->words[m] = kTransposed
+                                  ? element(moving, fixed) | element(moving + 1, fixed) << 16
+                                  : element(fixed, moving) | element(fixed, moving + 1) << 16;
+          }
+        }
+      },
+      &mine, name);
+  for (int m = 0; m < kCount; ++m) r[m] = mine.words[m];
+}
+//@ end
+
+//@ primitive ldmatrix_x1 needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x1(uint32_t (&r)[1], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<1, false>(r, row, "`ldmatrix_x1`", line);
+}
+//@ end
+
+//@ primitive ldmatrix_x2 needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x2(uint32_t (&r)[2], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<2, false>(r, row, "`ldmatrix_x2`", line);
+}
+//@ end
+
+//@ primitive ldmatrix_x4 needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x4(uint32_t (&r)[4], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<4, false>(r, row, "`ldmatrix_x4`", line);
+}
+//@ end
+
+//@ primitive ldmatrix_x1_trans needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x1_trans(uint32_t (&r)[1], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<1, true>(r, row, "`ldmatrix_x1_trans`", line);
+}
+//@ end
+
+//@ primitive ldmatrix_x2_trans needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x2_trans(uint32_t (&r)[2], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<2, true>(r, row, "`ldmatrix_x2_trans`", line);
+}
+//@ end
+
+//@ primitive ldmatrix_x4_trans needs load_matrices
+template <class Pointer>
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], const Pointer& row, int line = __builtin_LINE()) {
+  load_matrices<4, true>(r, row, "`ldmatrix_x4_trans`", line);
+}
+//@ end
+
+//@ primitive store_matrices needs MatrixRow shared_place lane_id
+/// kCount matrices from registers: lane 8m + r stores row r of matrix m.
+template <int kCount, class Pointer>
+inline void store_matrices(const Pointer& row, const uint32_t* r, const char* name, int line) {
+  tilec_host::note(line);
+  MatrixRow mine = {};
+  for (int m = 0; m < kCount; ++m) mine.words[m] = r[m];
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        for (int lane = 0; lane < 8 * kCount; ++lane) {
+          auto* taker = static_cast<MatrixRow*>(lanes[lane]);
+          for (int j = 0; j < 8; ++j) {
+            const auto* holder = static_cast<const MatrixRow*>(lanes[lane % 8 * 4 + j / 2]);
+            taker->row[j] = static_cast<uint16_t>(holder->words[lane / 8] >> j % 2 * 16);
+          }
+        }
+      },
+      &mine, name);
+  if (lane_id() < 8 * kCount) tilec_host::write_shared(shared_place(row, line), mine.row, 16, 16);
+}
+//@ end
+
+//@ primitive stmatrix_x2 needs store_matrices
+template <class Pointer>
+inline void stmatrix_x2(const Pointer& row, const uint32_t (&r)[2], int line = __builtin_LINE()) {
+  store_matrices<2>(row, r, "`stmatrix_x2`", line);
+}
+//@ end
+
+//@ primitive stmatrix_x4 needs store_matrices
+template <class Pointer>
+inline void stmatrix_x4(const Pointer& row, const uint32_t (&r)[4], int line = __builtin_LINE()) {
+  store_matrices<4>(row, r, "`stmatrix_x4`", line);
+}
+//@ end
+
+//@ primitive Fragments
+/// A place in a matrix.
+struct Element {
+  int row, col;
+};
+
+/// Element i of a lane, for operands of 16-bit elements: m16n8k16 (8 of A, 4 of B) and m16n8k8 (4 and 2).
+struct Fragments16 {
+  static constexpr int kBits = 16;
+  static Element a(int lane, int i) {
+    const int group = lane >> 2, place = lane % 4;
+    const bool lower = i < 2 || (4 <= i && i < 6);
+    return {lower ? group : group + 8, place * 2 + (i & 1) + (i < 4 ? 0 : 8)};
+  }
+  static Element b(int lane, int i) { return {lane % 4 * 2 + (i & 1) + (i < 2 ? 0 : 8), lane >> 2}; }
+};
+
+/// The same for 8-bit elements: m16n8k32 (16 of A, 8 of B).
+struct Fragments8 {
+  static constexpr int kBits = 8;
+  static Element a(int lane, int i) {
+    const int group = lane >> 2, place = lane % 4;
+    const bool lower = i < 4 || (8 <= i && i < 12);
+    return {lower ? group : group + 8, place * 4 + (i & 3) + (i < 8 ? 0 : 16)};
+  }
+  static Element b(int lane, int i) { return {lane % 4 * 4 + (i & 3) + (i < 4 ? 0 : 16), lane >> 2}; }
+};
+
+/// The same for tf32: m16n8k8 (4 of A, 2 of B).
+struct Fragments32 {
+  static constexpr int kBits = 32;
+  static Element a(int lane, int i) {
+    const int group = lane >> 2, place = lane % 4;
+    return {i == 0 || i == 2 ? group : group + 8, i < 2 ? place : place + 4};
+  }
+  static Element b(int lane, int i) { return {i == 0 ? lane % 4 : lane % 4 + 4, lane >> 2}; }
+};
+
+/// Element i of the sums, 16 by 8 of 32 bits.
+inline Element sum_element(int lane, int i) {
+  return {i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1)};
+}
+//@ end
+
+//@ primitive warp_multiply needs Fragments
+//@ needs bitcast widen widen_bf16 widen_f16 widen_f8e4m3 widen_f8e5m2
+/// What a lane brings to a product.
+template <class Sum>
+struct Operands {
+  Sum* d;
+  const uint32_t* a;
+  const uint32_t* b;
+};
+
+/// d += a·b, k elements deep: exact products summed in order in the wider type, rounded once.
+template <class Fragments, class Decode, int kDepth, class Sum>
+inline void warp_multiply(Sum* d, const uint32_t* a, const uint32_t* b, const char* name, int line) {
+  using Wide = std::conditional_t<std::is_floating_point<Sum>::value, double, int64_t>;
+  tilec_host::note(line);
+  Operands<Sum> mine{d, a, b};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        constexpr int kBits = Fragments::kBits, kPerWord = 32 / kBits;
+        constexpr uint32_t kMask = static_cast<uint32_t>((uint64_t(1) << kBits) - 1);
+        static Wide left[16][kDepth], right[8][kDepth];
+        for (int lane = 0; lane < 32; ++lane) {
+          const auto& brought = *static_cast<const Operands<Sum>*>(lanes[lane]);
+          const auto element = [](const uint32_t* words, int i) {
+            return Decode::value(words[i / kPerWord] >> i % kPerWord * kBits & kMask);
+          };
+          for (int i = 0; i < 16 * kDepth / 32; ++i) {
+            const Element e = Fragments::a(lane, i);
+            left[e.row][e.col] = element(brought.a, i);
+          }
+          for (int i = 0; i < 8 * kDepth / 32; ++i) {
+            const Element e = Fragments::b(lane, i);
+            right[e.col][e.row] = element(brought.b, i);
+          }
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+          Sum* sums = static_cast<const Operands<Sum>*>(lanes[lane])->d;
+          for (int i = 0; i < 4; ++i) {
+            const Element e = sum_element(lane, i);
+            Wide total = sums[i];
+            for (int k = 0; k < kDepth; ++k) total += left[e.row][k] * right[e.col][k];
+            sums[i] = static_cast<Sum>(total);
+          }
+        }
+      },
+      &mine, name);
+}
+
+struct DecodeBf16 {
+  static double value(uint32_t bits) { return widen(bf16_t{static_cast<uint16_t>(bits)}); }
+};
+struct DecodeF16 {
+  static double value(uint32_t bits) { return f16_to_float(f16_t{static_cast<uint16_t>(bits)}); }
+};
+struct DecodeTf32 {
+  static double value(uint32_t bits) { return bitcast<float>(bits & ~0x1fffu); }
+};
+struct DecodeE4m3 {
+  static double value(uint32_t bits) { return widen(f8e4m3_t{static_cast<uint8_t>(bits)}); }
+};
+struct DecodeE5m2 {
+  static double value(uint32_t bits) { return widen(f8e5m2_t{static_cast<uint8_t>(bits)}); }
+};
+struct DecodeS8 {
+  static int64_t value(uint32_t bits) { return static_cast<int8_t>(bits); }
+};
+struct DecodeU8 {
+  static int64_t value(uint32_t bits) { return static_cast<uint8_t>(bits); }
+};
+//@ end
+
+//@ primitive mma_m16n8k16_f16 needs warp_multiply
+inline void mma_m16n8k16_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments16, DecodeF16, 16>(d, a, b, "`mma_m16n8k16_f16`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k16_bf16 needs warp_multiply
+inline void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments16, DecodeBf16, 16>(d, a, b, "`mma_m16n8k16_bf16`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k8_f16 needs warp_multiply
+inline void mma_m16n8k8_f16(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments16, DecodeF16, 8>(d, a, b, "`mma_m16n8k8_f16`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k8_bf16 needs warp_multiply
+inline void mma_m16n8k8_bf16(float (&d)[4], const uint32_t (&a)[2], const uint32_t (&b)[1],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments16, DecodeBf16, 8>(d, a, b, "`mma_m16n8k8_bf16`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k8_tf32 needs warp_multiply
+inline void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments32, DecodeTf32, 8>(d, a, b, "`mma_m16n8k8_tf32`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_s8 needs warp_multiply
+inline void mma_m16n8k32_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeS8, 32>(d, a, b, "`mma_m16n8k32_s8`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_u8 needs warp_multiply
+inline void mma_m16n8k32_u8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeU8, 32>(d, a, b, "`mma_m16n8k32_u8`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e4m3 needs warp_multiply
+inline void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE4m3, 32>(d, a, b, "`mma_m16n8k32_e4m3`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2 needs warp_multiply
+inline void mma_m16n8k32_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE5m2, 32>(d, a, b, "`mma_m16n8k32_e5m2`", line);
+}
+//@ end

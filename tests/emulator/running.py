@@ -1,0 +1,71 @@
+"""Running kernel text that a test wrote, on arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilec.emulator.library import Counter, Mode, Schedule
+from tilec.emulator.machine import Emulator
+from tilec.runtime.launching import ConcreteLaunch, PackedArgument
+from tilec.source.diagnostics import Diagnostic, TileError
+
+CODES = {
+    np.dtype(np.int32): "i",
+    np.dtype(np.int64): "q",
+    np.dtype(np.float32): "f",
+    np.dtype(np.float64): "d",
+}
+
+
+def cu_of(body: str, kernel: str = "k") -> str:
+    """A `.cu` around kernel text. A body without a kernel becomes that of `k`, its parameters on the first line."""
+    if "__global__" not in body:
+        parameters, _, rest = body.strip().partition("\n")
+        body = f'extern "C" __global__ void __launch_bounds__(32, 1)\n{kernel}({parameters}) {{\n{rest}\n}}'
+    return f"// before\n// kernel begin\n{body}\n// kernel end\n"
+
+
+def run(
+    body: str,
+    *arguments: Any,
+    grid: int = 1,
+    block: int = 32,
+    mode: Mode = "late",
+    seed: int = 0,
+    resident: int = 2,
+    counting: bool = False,
+    kernel: str = "k",
+    offsets: dict[int, int] | None = None,
+) -> list[Counter]:
+    """Run a kernel; arrays are copied to the emulator and back. Raises TileError at a fault."""
+    emulator = Emulator("sm_80", Schedule(mode, seed, resident), counting=counting, cache=None)
+    packed, buffers = [], []
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
+            offset = (offsets or {}).get(place, 0)
+            buffer = emulator.allocate(f"a{place}", argument.nbytes, offset=offset)
+            emulator.upload(buffer, argument.reshape(-1).view(np.uint8))
+            buffers.append((buffer, argument))
+            packed.append(PackedArgument("P", buffer.address))
+        else:
+            value = np.asarray(argument)
+            packed.append(PackedArgument(CODES[value.dtype], value.item()))
+    launch = ConcreteLaunch(kernel, grid, block, 0, 1, tuple(packed))
+    module = emulator.module("test.cu", cu_of(body))
+    emulator.launch(emulator.prepare(module, [launch]))
+    for buffer, array in buffers:
+        emulator.download(buffer, array)
+    return emulator.counters.get(kernel, [])
+
+
+def fault(body: str, *arguments: Any, **how: Any) -> Diagnostic:
+    """The one message that running a kernel gives."""
+    try:
+        run(body, *arguments, **how)
+    except TileError as error:
+        (diagnostic,) = error.diagnostics
+        assert error.exit_code == 4
+        return diagnostic
+    raise AssertionError("the kernel ran without a fault")

@@ -1,0 +1,1 @@
+"""The emulator: generated kernels on the CPU, with every access checked."""

@@ -1,0 +1,60 @@
+"""Codes E093: what the emulator finds while it runs generated code; E7003: what its compiler rejects."""
+
+from __future__ import annotations
+
+from tilec.source.codes.entry import CodeEntry
+
+_FAULT = " Unless the program indexes outside of a tensor, this is a fault of tilec."
+
+CODES: dict[str, CodeEntry] = {
+    "E0930": CodeEntry(
+        "global memory outside of the arguments",
+        "On the emulator a thread read or wrote bytes that belong to no argument, or wrote to an input. The message says how far "
+        "outside of which argument." + _FAULT,
+    ),
+    "E0931": CodeEntry(
+        "shared memory outside of an array",
+        "On the emulator a thread used an index that its array in shared memory does not have."
+        + _FAULT,
+    ),
+    "E0932": CodeEntry(
+        "memory read that nothing has written",
+        "On the emulator a thread read a byte of shared memory, of an output or of the workspace before anything was stored "
+        "there." + _FAULT,
+    ),
+    "E0933": CodeEntry(
+        "unordered accesses to shared memory",
+        "Two threads of a CTA touched the same byte, one of them writing, and no barrier orders them; or a byte was touched "
+        "while an asynchronous copy to it was under way. On a GPU the result depends on timing."
+        + _FAULT,
+    ),
+    "E0934": CodeEntry(
+        "threads part at a barrier",
+        "Some threads of a CTA wait at a barrier, or lanes of a warp in an operation of the whole warp, and others wait elsewhere or "
+        "have left the kernel." + _FAULT,
+    ),
+    "E0935": CodeEntry(
+        "no thread can go on",
+        "Every thread of the resident CTAs waits for something that none of them will do: a deadlock."
+        + _FAULT,
+    ),
+    "E0936": CodeEntry(
+        "misaligned access",
+        "The address of an access of 2 to 16 bytes is not a multiple of its size; a GPU stops there."
+        + _FAULT,
+    ),
+    "E0937": CodeEntry(
+        "the kernel stopped itself",
+        "A thread executed `__trap()`: an `assert` of the program is false. The line printed before says which.",
+    ),
+    "E0938": CodeEntry(
+        "wait for copies that were not committed",
+        "A thread waited for its asynchronous copies while some were issued and not committed to a group, so the wait does not "
+        "cover them." + _FAULT,
+    ),
+    "E7003": CodeEntry(
+        "the host compiler rejected generated code",
+        "The emulator compiles the same kernel text as nvcc, with the host C++ compiler. Nothing that tilec generates may fail "
+        "there. The message carries the compiler's first errors and the folder with the text, the command and the log.",
+    ),
+}
