@@ -182,8 +182,9 @@ def _compile_kernel(
         for arch, low in zip(archs, lowered, strict=True)
         for kernel in low.kernels
     )
-    for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
-        sink.warning("W0601", warning, program.span)
+    warned = {w.span: w for low in reversed(lowered) for w in reversed(low.warnings)}
+    for warning in reversed(warned.values()):
+        sink.add(warning)
     manifest = {
         "kernel": program.name,
         "candidate": {n: str(v) for n, v in item.candidate.values.items()},

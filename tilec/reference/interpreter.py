@@ -112,7 +112,7 @@ class Interpreter:
                     self.uncertain = True
                 return int(tile.data)
             case "local":
-                raise AssertionError(f"{var} is a variable of the generated text")
+                raise AssertionError(f"`{var}` is a variable of Kernel IR")
             case _:
                 raise assert_never(var.kind)
 

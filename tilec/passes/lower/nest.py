@@ -175,7 +175,9 @@ class _Statements:
             case t.FromSym():
                 self._from_sym(op)
             case t.Scalar():
-                context.bind_scalar(op.out, k.Local(context.names.spell(op.name), op.out.type.dtype))
+                context.bind_scalar(
+                    op.out, k.Local(context.names.spell(op.name), op.out.type.dtype)
+                )
             case t.Reduce():
                 lower_reduce(context, op)
             case t.For():
