@@ -16,7 +16,9 @@ TILEC := $(BIN)/tilec
 PIP   := $(PY) -m pip --disable-pip-version-check
 
 SAMPLES   := $(sort $(wildcard samples/*.tile))
-GENERATED := $(SAMPLES:samples/%.tile=$(BUILD)/%.cu)
+# FILE.tile:KERNEL of each kernel that compiles; the others are checked.
+COMPILED  := $(shell sed -n 's/^\([a-z][^ ]*\) \(.*\)/\1:\2/p' samples/compiled.txt)
+GENERATED := $(foreach pair,$(COMPILED),$(BUILD)/$(subst .tile:,.,$(pair)).cu)
 COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark' -o -name '*.jinja' \
                -o -name '*.cuh' -o -name '*.h' 2>/dev/null | sort)
 
@@ -31,13 +33,13 @@ NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null ||
 help:
 	@echo 'demo         install, compile a sample, build it with nvcc, run and verify it'
 	@echo 'test         the test suite on $(JOBS) processes (JOBS=N)'
-	@echo 'samples      every samples/*.tile to $(BUILD)/*.cu, incremental; also with -j'
+	@echo 'samples      every kernel of samples/compiled.txt to $(BUILD)/FILE.KERNEL.cu, incremental; also with -j'
 	@echo 'check        parse and check every sample'
 	@echo 'bench        time the samples on the GPU'
 	@echo 'lint         ruff and mypy;  format: ruff rewrites'
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'dist         the wheel and the source archive in dist/'
-	@echo 'nvcc-matrix  compile the golden files with NVCC="nvcc …" (default: the one found)'
+	@echo 'nvcc-matrix  the samples for every architecture with NVCC="nvcc …" (default: the one found)'
 	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
 	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
 	@echo 'clean        remove what was built, .venv too'
@@ -49,7 +51,7 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.user: $(PY) setup.cfg pyproject.toml
-	$(PIP) install --quiet -e '.[$(NVCC_EXTRA:,%=%)]'
+	$(PIP) install --quiet -e '.$(if $(NVCC_EXTRA),[$(NVCC_EXTRA:,%=%)])'
 	@touch $@
 
 $(VENV)/.dev: $(PY) setup.cfg pyproject.toml
@@ -62,24 +64,33 @@ demo: $(VENV)/.user
 	@mkdir -p $(BUILD)
 	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) doctor
-	$(TILEC) compile samples/softmax.tile -o $(BUILD)/softmax.cu
-	$(TILEC) run samples/softmax.tile
+	$(TILEC) compile samples/softmax.tile softmax -o $(BUILD)/softmax.cu
+	$(TILEC) run samples/softmax.tile softmax
 
 samples: $(GENERATED)
+	@echo "$(words $(GENERATED)) kernels of $(words $(SAMPLES)) files in $(BUILD)/; samples/compiled.txt lists them"
 
-$(BUILD)/%.cu: samples/%.tile $(COMPILER) | $(VENV)/.user
+# $(call sample,FILE,KERNEL)
+define sample
+$(BUILD)/$(1).$(2).cu: samples/$(1).tile $(COMPILER) | $(VENV)/.user
 	@mkdir -p $(BUILD)
-	$(TILEC) compile $< -o $@ -MD -MF $(BUILD)/$*.d -MP
+	$(TILEC) compile $$< $(2) -o $$@ -MD -MF $(BUILD)/$(1).$(2).d
+endef
+$(foreach pair,$(subst .tile:,/,$(COMPILED)),$(eval $(call sample,$(patsubst %/,%,$(dir $(pair))),$(notdir $(pair)))))
 
 -include $(wildcard $(BUILD)/*.d)
 
+# Every sample through the front half, and those that compile through all of it.
 check: $(VENV)/.user
-	@for file in $(SAMPLES); do echo $(TILEC) compile --check-only $$file; \
-	  $(TILEC) compile --check-only $$file; done
+	@for file in $(SAMPLES); do echo $(TILEC) compile $$file --emit tile-ir; \
+	  $(TILEC) compile $$file --emit tile-ir -o /dev/null; done
+	@for pair in $(COMPILED); do echo $(TILEC) compile --check-only samples/$${pair/:/ }; \
+	  $(TILEC) compile --check-only samples/$${pair%:*} $${pair#*:}; done
+	@echo '$(words $(SAMPLES)) files checked, $(words $(COMPILED)) kernels compiled'
 
 bench: $(VENV)/.user
 	@$(PY) -m tilec.toolchain.pycuda_install
-	$(TILEC) run samples/softmax.tile --bench
+	$(TILEC) run samples/softmax.tile softmax --device gpu --bench
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
 
@@ -118,8 +129,7 @@ dist: $(VENV)/.dev
 
 NVCC ?=
 nvcc-matrix: $(VENV)/.user
-	@mkdir -p $(BUILD)
-	$(PY) -m tilec.toolchain.matrix $(addprefix --nvcc ,$(NVCC)) --json $(BUILD)/nvcc-matrix.json
+	$(PY) bench/nvcc_matrix.py $(addprefix --nvcc ,$(NVCC)) --jobs $(JOBS)
 
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.dev

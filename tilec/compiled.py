@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.tile_ir import Program
 from tilec.source.diagnostics import Diagnostic
 
+if TYPE_CHECKING:
+    from tilec.ir.kernel_ir import Kernel
+
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One kernel of a file. `programs` is its Tile IR as analysed; `kernel_ir` its Kernel IR as text per architecture;
-    `manifest` plain data: candidate, variants, transports, barriers, decisions with reasons."""
+    """One kernel of a file. `program` is its Tile IR as analysed; `lowered` its Kernel IR per architecture; `manifest`
+    plain data: candidate, variants, transports, barriers, decisions with reasons."""
 
     name: str
     program: Program
     plan: LaunchPlan
-    kernel_ir: Mapping[str, str]
+    lowered: Mapping[str, tuple[Kernel, ...]]
     manifest: Mapping[str, Any]
+
+    @cached_property
+    def kernel_ir(self) -> Mapping[str, str]:
+        """The Kernel IR as text, per architecture."""
+        from tilec.ir.kernel_printer import print_kernel
+
+        return {
+            arch: "\n".join(map(print_kernel, kernels)) for arch, kernels in self.lowered.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def analyse_file(
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
     """Parse, resolve and analyse the kernels of a file (all of them, or one). Raises TileError with every error of the file."""
     from tilec.analysis.analyse import analyse
+    from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
     from tilec.syntax import ast
     from tilec.syntax.loading import load
@@ -48,11 +49,15 @@ def analyse_file(
     for item in kernels:
         if kernel is not None and item.name != kernel:
             continue
-        candidate = make_candidate(item, files.scope(files.main), defines or {}, sink)
+        elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
+        candidate = make_candidate(
+            item, files.scope(files.main), defines or {}, sink, elsewhere=elsewhere
+        )
         if candidate is None:
             continue
         program = analyse(files, item, files.main, candidate, sink)
         if program is not None:
+            analyse_checks(files, item, files.main, candidate, sink)
             found.append(AnalysedKernel(item, candidate, program))
     sink.raise_if_errors()
     return files, found, sink
@@ -123,7 +128,6 @@ def _compile_kernel(
 ) -> tuple[UnitKernel, CompiledKernel]:
     from tilec.emit.c_names import c_name
     from tilec.emit.unit import UnitKernel
-    from tilec.ir.kernel_printer import print_kernel
     from tilec.passes import pipeline
 
     program = item.program
@@ -149,7 +153,9 @@ def _compile_kernel(
         )
     plan = pipeline.plan_of(program, lowered)
     kernels = tuple(
-        (kernel, _guard(arch, archs)) for arch, low in zip(archs, lowered, strict=True) for kernel in low.kernels
+        (kernel, _guard(arch, archs))
+        for arch, low in zip(archs, lowered, strict=True)
+        for kernel in low.kernels
     )
     for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
         sink.warning("W0601", warning, program.span)
@@ -159,11 +165,9 @@ def _compile_kernel(
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
-    texts = {
-        low.target.arch: "\n".join(print_kernel(kernel) for kernel in low.kernels) for low in lowered
-    }
+    by_arch = {low.target.arch: low.kernels for low in lowered}
     unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
-    return unit, CompiledKernel(program.name, program, plan, texts, manifest)
+    return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
 
 
 def _text(result: object) -> str:
@@ -200,4 +204,3 @@ def _signature(kernel: ast.Kernel) -> str:
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     head = " ".join(line for line in lines if line).rstrip().rstrip(":").rstrip()
     return head.replace("( ", "(").replace(" )", ")").replace("[ ", "[").replace(" ]", "]")
-

@@ -52,3 +52,22 @@ def cache_directory() -> Path:
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("tilec", appauthor=False))
+
+
+def publish(path: Path, content: bytes) -> bool:
+    """Write `path` in one step, whoever else does so; False where the directory cannot be written."""
+    import tempfile
+
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        return False
+    return True

@@ -162,18 +162,15 @@ struct Convert<u4_t> {
 };
 //@ end
 
-//@ primitive ConvertPair
+//@ primitive ConvertPair includes <type_traits>
 /// Two floats to two elements of a narrow type in one instruction, where there is one.
 template <class To>
-struct ConvertPair {
-  static constexpr bool kExists = false;
-};
+struct ConvertPair : std::false_type {};
 //@ end
 
 //@ primitive convert_pair_bf16 extends ConvertPair with bf16_t needs float_to_bf16x2
 template <>
-struct ConvertPair<bf16_t> {
-  static constexpr bool kExists = true;
+struct ConvertPair<bf16_t> : std::true_type {
   using Word = uint32_t;
   template <class Float>
   static __device__ __forceinline__ Word from(Float low, Float high) {
@@ -184,8 +181,7 @@ struct ConvertPair<bf16_t> {
 
 //@ primitive convert_pair_f16 extends ConvertPair with f16_t needs float_to_f16x2
 template <>
-struct ConvertPair<f16_t> {
-  static constexpr bool kExists = true;
+struct ConvertPair<f16_t> : std::true_type {
   using Word = uint32_t;
   template <class Float>
   static __device__ __forceinline__ Word from(Float low, Float high) {
@@ -196,8 +192,7 @@ struct ConvertPair<f16_t> {
 
 //@ primitive convert_pair_f8e4m3 extends ConvertPair with f8e4m3_t needs float_to_f8e4m3x2
 template <>
-struct ConvertPair<f8e4m3_t> {
-  static constexpr bool kExists = true;
+struct ConvertPair<f8e4m3_t> : std::true_type {
   using Word = uint16_t;
   template <class Float>
   static __device__ __forceinline__ Word from(Float low, Float high) {
@@ -208,8 +203,7 @@ struct ConvertPair<f8e4m3_t> {
 
 //@ primitive convert_pair_f8e5m2 extends ConvertPair with f8e5m2_t needs float_to_f8e5m2x2
 template <>
-struct ConvertPair<f8e5m2_t> {
-  static constexpr bool kExists = true;
+struct ConvertPair<f8e5m2_t> : std::true_type {
   using Word = uint16_t;
   template <class Float>
   static __device__ __forceinline__ Word from(Float low, Float high) {
@@ -224,7 +218,7 @@ struct ConvertPair<f8e5m2_t> {
 template <class To, class From, int N>
 __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v) {
   Vector<To, N> y;
-  if constexpr (ConvertPair<To>::kExists && std::is_same<From, float>::value && N > 1) {
+  if constexpr (ConvertPair<To>::value && std::is_same<From, float>::value && N > 1) {
     typename ConvertPair<To>::Word pairs[N / 2];
 #pragma unroll
     for (int e = 0; e < N; e += 2) pairs[e / 2] = ConvertPair<To>::from(v.get(e), v.get(e + 1));

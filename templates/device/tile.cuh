@@ -116,22 +116,37 @@ template <int kWalk, class T, int N>
 __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
   constexpr int kBytes = sizeof(Vector<T, N>);
   Vector<T, N> result = v;
-  if constexpr (kBytes % 4 == 0) {
-    const uint32_t zero = opaque_zero();
+  constexpr int kWord = kBytes < 4 ? kBytes : 4;
+  const uint32_t zero = opaque_zero();
 #pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i) {
-      uint32_t word;
-      memcpy(&word, reinterpret_cast<const unsigned char*>(&v) + 4 * i, 4);
-      if constexpr (kWalk % 3 == 1) {
-        word ^= zero;
-      } else if constexpr (kWalk % 3 == 2) {
-        word |= zero;
-      } else {
-        word -= zero;
-      }
-      memcpy(reinterpret_cast<unsigned char*>(&result) + 4 * i, &word, 4);
+  for (int i = 0; i < kBytes / kWord; ++i) {
+    uint32_t word = 0;
+    memcpy(&word, reinterpret_cast<const unsigned char*>(&v) + kWord * i, kWord);
+    if constexpr (kWalk % 3 == 1) {
+      word ^= zero;
+    } else if constexpr (kWalk % 3 == 2) {
+      word |= zero;
+    } else {
+      word -= zero;
     }
+    memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
   }
   return result;
+}
+//@ end
+
+//@ primitive resident_ctas
+/// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
+/// room (CUDA C++ Programming Guide, technical specifications per compute capability).
+constexpr int resident_ctas(int threads, int wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+  constexpr int kThreadsPerSm = 1024;
+#elif defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+  constexpr int kThreadsPerSm = 1536;
+#else
+  constexpr int kThreadsPerSm = 2048;
+#endif
+  return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
 }
 //@ end

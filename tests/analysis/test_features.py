@@ -181,5 +181,13 @@ def test_contracts_and_facts() -> None:
     assert ir.HostScalar("s") in result.facts
 
 
+def test_sizes_that_are_differences_and_packed_rows_have_contracts() -> None:
+    text = (
+        "kernel k(y: f32[N - 3], w: u4[N, K]) -> r: f32[N]:\n"
+        "    for i in parallel(N - 3 by 8):\n        r[i] = y[i]\n"
+    )
+    assert [c.text for c in program(text).contracts] == ["N - 3 >= 0", "K % 2 == 0"]
+
+
 def test_a_hidden_function_is_a_variable() -> None:
     assert (run(rows("max = y[i]\nr[i] = max")) == Y).all()

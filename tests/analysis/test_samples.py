@@ -111,7 +111,11 @@ def run_and_compare(
         else:
             numbers = random.standard_normal(shape)
             arrays[tensor.name] = numbers.astype(storage_dtype(tensor.dtype))
-    scalars = {s.name: given.get(s.name, 0.5) for s in program.scalars}
+    scalars: dict[str, float | int] = {}
+    for s in program.scalars:
+        number = given.get(s.name, 0.5)
+        assert isinstance(number, float | int)
+        scalars[s.name] = number
     compared = 0
 
     def observe(value: ir.Value, tile: object, number: object) -> None:
@@ -127,7 +131,7 @@ def run_and_compare(
             assert (stated == seen).all(), f"{value} {value.name} axis {n}: {axis.presence}"
             compared += 1
 
-    interpreter = Interpreter(program, sizes, arrays, scalars, observe=observe)  # type: ignore[arg-type]
+    interpreter = Interpreter(program, sizes, arrays, scalars, observe=observe)
     interpreter.run()
     return compared, arrays
 

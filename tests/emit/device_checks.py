@@ -254,6 +254,19 @@ def check_walks(library: Library) -> None:
     assert np.array_equal(got, ((row[:50] + row[2:52]) + row[4:54]) + row[6:56])
 
 
+def check_memory(library: Library) -> None:
+    """Shared memory and reloading; these need a GPU."""
+    xs = np.random.default_rng(17).standard_normal(256).astype(np.float32)
+    got = library.run("through_shared", 256, xs, np.empty(256, np.float32))
+    assert np.array_equal(got, xs.reshape(2, 128)[:, ::-1].ravel())
+    for kind, length in (("int8_t", 1), ("bf16_t", 1), ("bf16_t", 8), ("float", 4)):
+        dtype = np.dtype(DTYPES[kind])
+        values = np.random.default_rng(18).integers(0, 256, 128 * length * dtype.itemsize, np.uint8)
+        given = values.view(dtype)
+        got = library.run(f"reload_{kind}_{length}", 128, given, np.empty_like(given))
+        assert got.tobytes() == given.tobytes(), f"{kind} {length}"
+
+
 def check_integers(library: Library) -> None:
     """Integer arithmetic: exhaustive for 8 bits, random and extreme for the others."""
     functions: dict[str, Callable[[int, int, int, bool], int]] = {

@@ -162,6 +162,19 @@ def _collective() -> list[Driver]:
         "  out[i] = below + group_scan_offset<OpSum<int32_t>, 4>(total, scratch, warp, thread % 32);"
     )
     made.append(Driver("group_scan", "int32_t", "int8_t", "int32_t", body, True))
+    # The 128 elements of a CTA in reverse, through its shared memory.
+    body = (
+        "struct Shared {\n    SharedArray<float, 128> row;\n  };\n  auto& shared = cta_shared<Shared>();\n"
+        "  const int thread = threadIdx.x;\n  shared.row[thread] = load_element(xs + i);\n"
+        "  __syncthreads();\n  store_element(out + i, shared.row[127 - thread]);"
+    )
+    made.append(Driver("through_shared", "float", "int8_t", "float", body, True))
+    for kind, length in (("int8_t", 1), ("bf16_t", 1), ("bf16_t", 8), ("float", 4)):
+        name = f"reload_{kind}_{length}"
+        steps = "".join(f"  v = reload<{walk}>(v);\n" for walk in range(3))
+        body = f"auto v = load_single<{length}>(xs + {length} * i);\n{steps}"
+        body += f"  store_single(out + {length} * i, v);"
+        made.append(Driver(name, kind, "int8_t", kind, body, True))
     # a*x + b composed in order: associative, not commutative.
     body = (
         "struct Affine {\n    uint32_t a;\n    uint32_t b;\n  };\n  __shared__ Affine scratch[4];\n  "
@@ -234,14 +247,15 @@ def gpu_source() -> str:
     """The library as a .cu file: every driver, a kernel and an exported function each."""
     made = drivers()
     text = "\n".join(map(_function, made))
-    parts = [_prelude(text), text, _RUN_GPU]
+    bounds = "__launch_bounds__(128, resident_ctas(128, 4))"
+    parts = [_prelude(text + bounds), text, _RUN_GPU]
     for driver in made:
         casts = (
             f"static_cast<const {driver.x}*>(xs), static_cast<const {driver.y}*>(ys), "
             f"static_cast<{driver.out}*>(out), i"
         )
         parts.append(
-            f"__global__ void {driver.name}_kernel(const void* xs, const void* ys, void* out, "
+            f"__global__ void {bounds} {driver.name}_kernel(const void* xs, const void* ys, void* out, "
             f"int64_t n) {{\n  const int64_t i = int64_t(blockIdx.x) * 128 + threadIdx.x;\n"
             f"  if (i < n) {driver.name}_at({casts});\n}}\n"
             f'extern "C" int run_{driver.name}({_ARGUMENTS}) {{\n'

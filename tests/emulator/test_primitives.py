@@ -274,8 +274,8 @@ PRODUCTS: list[tuple[str, Any, int]] = [
     ("mma_m16n8k8_tf32", np.float32, 8),
     ("mma_m16n8k32_s8", np.int8, 32),
     ("mma_m16n8k32_u8", np.uint8, 32),
-    ("mma_m16n8k32_e4m3", E4M3, 32),
-    ("mma_m16n8k32_e5m2", E5M2, 32),
+    ("mma_m16n8k32_f8<false, false>", E4M3, 32),
+    ("mma_m16n8k32_f8<true, true>", E5M2, 32),
 ]
 
 

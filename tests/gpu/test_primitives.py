@@ -56,6 +56,10 @@ def test_walks(library: Library) -> None:
     checks.check_walks(library)
 
 
+def test_memory(library: Library) -> None:
+    checks.check_memory(library)
+
+
 def test_integers(library: Library) -> None:
     checks.check_integers(library)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from tilec.analysis.analyse import analyse
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.ir.kernel_ir import Kernel
 from tilec.ir.launch import LaunchPlan, TargetPlan
 from tilec.ir.tile_ir import Program
 from tilec.plan.parameters import make_candidate
@@ -21,6 +23,14 @@ CU = "__global__ void placeholder() {}\n"
 def plan_of(program: Program, archs: Sequence[str]) -> LaunchPlan:
     """A plan with a target for each architecture, none of which launches anything."""
     return replace(plan_without_launches(program), targets=tuple(TargetPlan(a, ()) for a in archs))
+
+
+class PrintedKernel(CompiledKernel):
+    """A kernel without Kernel IR, whose text says so much."""
+
+    @cached_property
+    def kernel_ir(self) -> Mapping[str, str]:
+        return {arch: f"kernel {self.name} for {arch}\n" for arch in self.lowered}
 
 
 def compile_front(
@@ -47,9 +57,9 @@ def compile_front(
         program = candidate and analyse(files, item, files.main, candidate, sink)
         if program:
             plan = plan_of(program, archs)
-            texts = {a: f"kernel {program.name} for {a}\n" for a in archs}
+            none: dict[str, tuple[Kernel, ...]] = dict.fromkeys(archs, ())
             kernels.append(
-                CompiledKernel(program.name, program, plan, texts, {"kernel": program.name})
+                PrintedKernel(program.name, program, plan, none, {"kernel": program.name})
             )
     sink.raise_if_errors()
     return CompiledFile(

@@ -119,6 +119,16 @@ def test_schedule() -> None:
     assert (plain.stages, plain.warps, plain.mma, plain.math) == (None, None, "auto", "fast")
 
 
+def test_an_option_may_be_for_another_kernel() -> None:
+    files = load_source(Source("x.tile", kernel("B = 8", "i in parallel(N by B)")))
+    found = next(i for i in files.main.items if isinstance(i, ast.Kernel))
+    sink = Sink()
+    result = make_candidate(found, files.scope(files.main), {"Q": "3"}, sink, elsewhere={"Q"})
+    assert sink.diagnostics == []
+    assert result is not None
+    assert result.values == {"B": 8}
+
+
 def test_all_mistakes_in_one_go() -> None:
     text = kernel(
         "A, B = auto, C = 2",

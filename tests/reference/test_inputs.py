@@ -104,6 +104,13 @@ def test_operations_count_products_and_instances() -> None:
     assert operations(program, {"M": 0, "N": 160, "K": 800}, 0) == 0
 
 
+def test_loops_that_hang_on_loaded_values_count_at_their_longest() -> None:
+    case = sample("attention_variants.tile", "packed")
+    sizes = {"TOTAL": 8192, "H": 16, "NSEQ1": 9}
+    whole = 2 * 2 * 8192 * 8192 * 128 * 16 * 8
+    assert operations(case.program, sizes, 0) >= whole
+
+
 def test_large_runs_are_sampled_and_small_ones_are_not() -> None:
     sizes = {"M": 200, "N": 300, "K": 20}
     arrays = make_inputs(gemm(), sizes)

@@ -9,12 +9,13 @@ from tilec.analysis.contracts import require
 from tilec.analysis.declarations import declare_kernel
 from tilec.analysis.entities import POISON, Integer, Known, Poison, TypeOf
 from tilec.analysis.expressions import evaluate
-from tilec.analysis.facts import Facts
 from tilec.analysis.loops import check_target, evaluate_range, poisoned_body
 from tilec.analysis.operators import truth
 from tilec.analysis.scopes import Scope
 from tilec.analysis.statements import bind_name, execute, inline
+from tilec.analysis.untaken import bound_names, check_names
 from tilec.ir.dtypes import I4, U4
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Block, Contract, GridAxis, HostExpr, HostOp, Nest, Program
 from tilec.plan.candidate import Candidate
@@ -34,7 +35,7 @@ def analyse(
         sink=own,
         candidate=candidate,
         facts=Facts(dict(known_mapping(candidate))),
-        scope=Scope(module),
+        scope=Scope(module, bound_somewhere=bound_names(kernel.body)),
         evaluate=evaluate,
         inline=inline,
         span=kernel.span,
@@ -45,6 +46,7 @@ def analyse(
     for clause in kernel.clauses:
         if isinstance(clause, ast.Require):
             contracts += require(cx, clause, facts)
+    contracts += _size_contracts(cx, facts)
     contracts += _packed_contracts(cx)
     nests: list[Nest] = []
     try:
@@ -91,6 +93,20 @@ def _sized(dims: tuple[Var, ...], cx: Context) -> tuple[Var, ...]:
     return (*dims, *(Var(name, "scalar") for name in cx.scalars))
 
 
+def _size_contracts(cx: Context, facts: list[HostExpr]) -> list[Contract]:
+    """Dimensions that are differences, such as `N - 1`, are not negative."""
+    contracts: dict[Sym, Contract] = {}
+    for tensor in cx.tensors.values():
+        for dim in tensor.dims:
+            if not cx.facts.prove_nonnegative(dim):
+                condition = HostOp(">=", (dim, Sym.of(0)))
+                contracts.setdefault(dim, Contract(condition, f"{dim} >= 0", tensor.span))
+    for dim in contracts:
+        cx.facts.learn(dim + 1)
+        facts.append(dim + 1)
+    return list(contracts.values())
+
+
 def _packed_contracts(cx: Context) -> list[Contract]:
     """The last dimension of an i4 or u4 tensor is even."""
     contracts: list[Contract] = []
@@ -124,6 +140,7 @@ def _top_level(cx: Context, statements: Iterable[ast.Stmt], nests: list[Nest]) -
                         entity = evaluate(cx, condition)
                     known = truth(cx, entity)
                     if known is not None:
+                        check_names(cx, otherwise if known else then)
                         _top_level(cx, then if known else otherwise, nests)
                     elif not isinstance(entity, Poison):
                         cx.error(
@@ -170,14 +187,15 @@ def _nest(cx: Context, statement: ast.For, nests: list[Nest]) -> None:
     for target, range_node in zip(statement.targets, statement.ranges, strict=True):
         with cx.block() as outside:
             range_ = evaluate_range(cx, range_node)
-        if range_ is not None and (
-            outside or any(v.kind == "value" for v in range_.trips.variables)
-        ):
+        kinds = set() if range_ is None else {v.kind for v in (range_.trips + range_.lo).variables}
+        if outside or kinds & {"value", "trip"}:
             cx.error(
                 "E0214",
-                "the grid is computed from values of tensors",
+                "a range of the grid depends on another one"
+                if "trip" in kinds
+                else "the grid is computed from values of tensors",
                 range_node.span,
-                help="pass the number as a scalar parameter, as large as it can be, and end spans with `until=`",
+                help="give the largest number of instances and end spans with `until=`",
             )
             range_ = None
         if not check_target(cx, target) or range_ is None:

@@ -20,14 +20,13 @@ from tilec.analysis.entities import (
     as_sym,
     describe,
 )
-from tilec.analysis.facts import Facts
 from tilec.analysis.presence import span_presence
 from tilec.analysis.scopes import Scope
 from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import (
     Axis,
-    Block,
     Cast,
     Constant,
     Constraint,
@@ -88,7 +87,6 @@ class Context:
     stored: set[str] = field(default_factory=set)
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
     """(a, b): a `require` says that b divides a"""
-    products: int = 0
     inlined: int = 0
 
     # ---- messages
@@ -202,6 +200,8 @@ class Context:
         """A scalar constant."""
         if dtype.is_float:
             value = float(value)
+        elif dtype.is_integer:
+            value = int(value)
         return self.emit(Constant(value=value), TileType(dtype))
 
     def from_sym(self, sym: Sym, dtype: DType) -> Value:
@@ -338,10 +338,6 @@ class Context:
         self.next_trip += 1
         self.facts.bind_trip(var, trips)
         return var
-
-    def finish(self, ops: list[Op]) -> Block:
-        """A block of the collected ops."""
-        return Block(tuple(ops))
 
 
 def _scalar_hint(entity: Entity) -> str:

@@ -38,6 +38,7 @@ from tilec.analysis.operators import (
 )
 from tilec.analysis.scopes import Scope, closest
 from tilec.analysis.typing_rules import elementwise, unify, values_of
+from tilec.analysis.untaken import check_names
 from tilec.ir.dtypes import DTYPES
 from tilec.ir.symbolic import Sym, sym_max, sym_min
 from tilec.ir.tile_ir import Scalar, TileType
@@ -185,6 +186,7 @@ def _conditional(cx: Context, expr: ast.Conditional) -> Entity:
     condition = evaluate(cx, expr.condition)
     known = truth(cx, condition)
     if known is not None:
+        check_names(cx, expr.otherwise if known else expr.then)
         return evaluate(cx, expr.then if known else expr.otherwise)
     if isinstance(condition, Poison):
         return POISON

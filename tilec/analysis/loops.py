@@ -169,7 +169,6 @@ class _State:
     next_trip: int
     length: int
     views: int
-    products: int
 
 
 def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
@@ -196,12 +195,11 @@ def run_range(cx: Context, statement: ast.For, execute: Execute) -> None:
         cx.next_trip,
         len(cx.blocks[-1]),
         len(cx.views),
-        cx.products,
     )
     sink = cx.sink
     for _ in range(ATTEMPTS):
         cx.scope.frames = [dict(f) for f in state.frames]
-        cx.next_value, cx.next_trip, cx.products = state.next_value, state.next_trip, state.products
+        cx.next_value, cx.next_trip = state.next_value, state.next_trip
         del cx.blocks[-1][state.length :]
         del cx.views[state.views :]
         cx.sink = Sink()

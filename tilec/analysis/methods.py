@@ -15,7 +15,6 @@ from tilec.analysis.entities import (
     Tile,
     TupleOf,
     TypeOf,
-    as_sym,
     describe,
 )
 from tilec.analysis.presence import simplify
@@ -323,9 +322,3 @@ def _cut(cx: Context, term: ast.Slice, axis: Axis) -> tuple[int, Axis] | None:
                 return None
     extent = Sym.of(hi - lo)
     return lo, cx.axis(extent, simplify(moved, extent, cx.facts))
-
-
-def number_of(entity: Entity) -> int | None:
-    """The number of a compile-time integer, without a message."""
-    sym = as_sym(entity)
-    return None if sym is None else sym.constant

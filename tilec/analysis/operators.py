@@ -348,13 +348,12 @@ def product(
             "E0308", f"`as = tf32` needs f32 factors, not `{a.type.dtype}`", help="leave `as` out"
         )
     dtype = F64 if a.type.dtype == F64 else F32 if a.type.dtype.is_float else I32
-    lead = broadcast_axes(
+    outer = broadcast_axes(
         cx, [TileType(dtype, a.type.axes[:-2]), TileType(dtype, b.type.axes[:-2])], "@"
     )
-    if lead is None:
+    if outer is None:
         return POISON
-    axes = (*lead, a.type.axes[-2], b.type.axes[-1])
-    cx.products += 1
+    axes = (*outer, a.type.axes[-2], b.type.axes[-1])
     if accumulate is not None and isinstance(accumulate, Tile):
         start = accumulate.value
         same = [x.extent for x in start.type.axes] == [x.extent for x in axes]

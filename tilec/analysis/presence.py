@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tilec.analysis.facts import Facts, split_extreme
+from tilec.ir.facts import Facts, split_extreme
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import AtLeast, Below, Constraint, InRange
 

@@ -25,11 +25,13 @@ class Binding:
 
 @dataclass
 class Scope:
-    """A stack of frames of names, above the names of a file. `ended` remembers names whose loop or branch has ended, for messages."""
+    """A stack of frames of names, above the names of a file. `ended` remembers names whose loop or branch has
+    ended, for messages; `bound_somewhere` are all names that the declaration binds at any place."""
 
     home: ast.Module
     frames: list[dict[str, Binding]] = field(default_factory=lambda: [{}])
     ended: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
+    bound_somewhere: frozenset[str] = frozenset()
 
     def find(self, name: str) -> Binding | None:
         """The innermost local binding."""

@@ -26,6 +26,7 @@ from tilec.analysis.merging import run_if
 from tilec.analysis.operators import binary, condition_value, product, truth
 from tilec.analysis.scopes import Scope
 from tilec.analysis.typing_rules import aligned, strong_dtype
+from tilec.analysis.untaken import bound_names, check_names
 from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import (
     Assert,
@@ -89,6 +90,7 @@ def _execute_one(cx: Context, statement: ast.Stmt) -> None:
             entity = evaluate(cx, condition)
             known = truth(cx, entity)
             if known is not None:
+                check_names(cx, otherwise if known else then)
                 execute(cx, then if known else otherwise)
                 return
             with cx.at(condition.span):
@@ -360,7 +362,7 @@ def inline(
             "E0502", f"more than {INLINE_LIMIT} calls are expanded in this kernel", span
         )
     caller = cx.scope
-    cx.scope = Scope(home)
+    cx.scope = Scope(home, bound_somewhere=bound_names(fn.body))
     for number, parameter in enumerate(fn.params):
         if parameter.id in [p.id for p in fn.params[:number]]:
             cx.error(

@@ -22,8 +22,6 @@ from tilec.ir.tile_ir import (
     Value,
 )
 
-WEAK_KINDS = ("bool", "int", "float")
-
 
 def strong_dtype(entity: Entity) -> DType | None:
     """The dtype that an operand insists on, None where it is weak or no value."""

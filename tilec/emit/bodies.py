@@ -6,13 +6,16 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
-from tilec.emit.kernel_text import KernelWriter, environment
+from tilec.emit.expressions import UNARY
+from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
+from tilec.ir.facts import Facts
 from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
 from tilec.ir.tile_ir import Program
-from tilec.passes.facts import Facts
+
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,7 @@ class KernelTexts:
     wrappers: tuple[str, ...]
 
 
-def render_kernels(
-    program: Program, kernels: list[tuple[k.Kernel, str]]
-) -> KernelTexts:
+def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> KernelTexts:
     """Bodies and entry points; each kernel comes with the preprocessor condition of its architecture, or ""."""
     facts = Facts.of(program)
     drafts: list[Draft] = []
@@ -37,17 +38,26 @@ def render_kernels(
     bodies: list[str] = []
     wrappers: list[str] = []
     numbers: dict[str, int] = {}
-    macros = environment().get_template("unit/kernel.jinja").module
+    unit = macros("unit/kernel.jinja")
     for (base, _), group in groups.items():
         numbers[base] = numbers.get(base, 0) + 1
         name = base if numbers[base] == 1 else f"{base}_{numbers[base]}"
         first = group[0]
         varying = [
-            c for c in first.constants if len(group) > 1 and len({d.constants[c] for d in group}) > 1
+            c
+            for c in first.constants
+            if len(group) > 1 and len({d.constants[c] for d in group}) > 1
         ]
         fixed = [(c, n) for c, n in first.constants.items() if c not in varying]
-        text = macros.body(  # type: ignore[attr-defined]
-            name, varying, [*first.tiles, *fixed], first.parameters, first.shared, first.prologue, first.text
+        text = unit["body"](
+            name,
+            varying,
+            [*first.tiles, *fixed],
+            first.parameters,
+            first.shared,
+            "dynamic_shared" if first.kernel.dynamic else "cta_shared",
+            first.prologue,
+            first.text,
         )
         bodies.append(indent(str(text)))
         for draft in group:
@@ -58,7 +68,7 @@ def render_kernels(
             wrappers.append(
                 indent(
                     str(
-                        macros.wrapper(  # type: ignore[attr-defined]
+                        unit["wrapper"](
                             draft.kernel.name,
                             draft.guard,
                             draft.kernel.threads,
@@ -98,10 +108,15 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         f"{b.count_text or b.count}> {b.name};"
         for b in kernel.shared
     ]
+    shared += [
+        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
+        + (f"[{b.slots}];" if b.slots > 1 else ";")
+        for b in kernel.tiles
+    ]
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
     for axis in kernel.axes:
-        digit = axis.layout.thread_digit
+        digit = axis.layout.thread_digit if axis.layout.is_blocked else None
         threads = digit.radix if digit else 1
         lanes = min(threads, max(1, 32 // digit.divisor)) if digit else 1
         for name, number in (
@@ -113,8 +128,9 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
             constants[f"k{name}{axis.suffix}"] = number
     constants["kGroup"] = kernel.threads // kernel.batch
     constants["kInstances"] = kernel.batch
-    constants = {c: n for c, n in constants.items() if re.search(rf"\b{c}\b", everything)}
-    tiles = [(c_name(c), n) for c, n in kernel.constants if re.search(rf"\b{c_name(c)}\b", everything)]
+    words = set(_WORD.findall(everything))
+    constants = {c: n for c, n in constants.items() if c in words}
+    tiles = [(c_name(c), n) for c, n in kernel.constants if c_name(c) in words]
     key = "\x00".join([everything, *parameters, guard, repr(tiles)])
     return Draft(kernel, guard, text, prologue, parameters, names, shared, constants, tiles, key)
 
@@ -146,21 +162,22 @@ def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str
 def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
     """Numbers of thread, instance and axes, as far as the text mentions them."""
     lanes: list[str] = []
-    mentioned = text
-
-    def mentions(name: str) -> bool:
-        return re.search(rf"\b{re.escape(name)}\b", mentioned) is not None
+    words = set(_WORD.findall(text))
 
     for axis in kernel.axes:
         digit = axis.layout.thread_digit
         fixed = not axis.layout.streams and not writer.loops(axis)
-        if fixed and mentions(axis.coordinate):
+        if fixed and axis.coordinate in words:
             value = axis.lane if axis.layout.threads > 1 else "0"
             lanes.append(f"const int {axis.coordinate} = {value};")
-            mentioned += " " + value
+            words.add(value)
     for axis in kernel.axes:
         digit = axis.layout.thread_digit
-        if not mentions(axis.lane):
+        if axis.lane not in words:
+            continue
+        if not axis.layout.is_blocked:
+            lanes.insert(0, f"const int {axis.lane} = {_first_coordinate(axis)};")
+            words.add("thread")
             continue
         if digit is None or digit.radix == 1:
             lanes.insert(0, f"const int {axis.lane} = 0;")
@@ -171,39 +188,54 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if digit.divisor * digit.radix < kernel.threads:
             value += f" % kThreads{axis.suffix}"
         lanes.insert(0, f"const int {axis.lane} = {value};")
-        mentioned += " thread"
+        words.add("thread")
     grid: list[str] = []
-    used = [d for d in kernel.grid if mentions(d.name)]
-    live = mentions("live")
+    used = [d for d in kernel.grid if d.name in words]
+    live = "live" in words
     render = writer.renderer
     if used or live:
         first = "static_cast<int>(blockIdx.x)"
         if kernel.batch > 1:
             first = "static_cast<int>(blockIdx.x) * kInstances + thread / kGroup"
-            mentioned += " thread"
+            words.add("thread")
         single = len(kernel.grid) == 1
         name = kernel.grid[0].name if single else "instance"
-        grid.append(f"const int {name} = {first};" if single or len(kernel.grid) == 1 else f"int instance = {first};")
+        grid.append(
+            f"const int {name} = {first};"
+            if single or len(kernel.grid) == 1
+            else f"int instance = {first};"
+        )
         if live:
             total = render.sym(kernel.instances).at(4)
             grid.append(f"const bool live = {name} < {total};")
         if not single:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
-                if mentions(digit_.name):
-                    grid.append(f"const int {digit_.name} = instance % {trips.at(1)};")
+                if digit_.name in words:
+                    grid.append(f"const int {digit_.name} = instance % {trips.at(UNARY)};")
                 grid.append(f"instance /= {trips.text};")
-            if mentions(kernel.grid[0].name):
+            if kernel.grid[0].name in words:
                 grid.append(f"const int {kernel.grid[0].name} = instance;")
             else:
                 grid = _drop_last_division(grid)
-    if mentions("thread") or any("thread" in g for g in grid):
+    if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
+
+
+def _first_coordinate(axis: k.LoopAxis) -> str:
+    """The thread's share of a coordinate."""
+    parts = []
+    for digit in axis.layout.thread_digits:
+        if digit.radix == 1:
+            continue
+        value = "thread" if digit.divisor == 1 else f"thread / {digit.divisor}"
+        value += f" % {digit.radix}"
+        parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
+    return " + ".join(parts) or "0"
 
 
 def _drop_last_division(lines: list[str]) -> list[str]:
     while lines and lines[-1].startswith("instance /="):
         lines = lines[:-1]
     return lines
-

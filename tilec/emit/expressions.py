@@ -18,7 +18,13 @@ _INFIX = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT)}
 _COMPARE = {
     "lt": ("<", ORDER), "le": ("<=", ORDER), "gt": (">", ORDER), "ge": (">=", ORDER), "eq": ("==", EQUAL), "ne": ("!=", EQUAL),
 }  # fmt: skip
-_WRAPPING = {"add": "add_wrap", "sub": "sub_wrap", "mul": "mul_wrap", "neg": "neg_wrap", "abs": "abs_wrap"}
+_WRAPPING = {
+    "add": "add_wrap",
+    "sub": "sub_wrap",
+    "mul": "mul_wrap",
+    "neg": "neg_wrap",
+    "abs": "abs_wrap",
+}
 _FUNCTIONS = {
     "floordiv": "floor_div", "mod": "floor_mod", "abs": "abs_of", "floor": "floor_of", "ceil": "ceil_of",
     "round": "round_of", "shl": "shift_left", "shr": "shift_right",
@@ -65,6 +71,8 @@ class Renderer:
         """A polynomial; in 64 bits where `wide`."""
         if not sym.terms:
             return Text("0")
+        if len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
+            return self._atom(sym.terms[0][0][0])
         parts: list[tuple[bool, str]] = []
         several = len(sym.terms) > 1
         widened = not wide
@@ -74,10 +82,15 @@ class Renderer:
             pieces: list[str] = []
             if magnitude != 1 or not factors:
                 pieces.append(str(magnitude))
-            pieces[:0] = [self._atom(a).at(PRODUCT if not pieces and n == 0 else UNARY) for n, a in enumerate(factors)]
+            pieces[:0] = [
+                self._atom(a).at(PRODUCT if not pieces and n == 0 else UNARY)
+                for n, a in enumerate(factors)
+            ]
             if wide and (len(pieces) > 1 or (several and not widened and factors)):
                 name = pieces[0].isidentifier()
-                pieces[0] = f"int64_t{{{pieces[0]}}}" if name else f"static_cast<int64_t>({pieces[0]})"
+                pieces[0] = (
+                    f"int64_t{{{pieces[0]}}}" if name else f"static_cast<int64_t>({pieces[0]})"
+                )
                 widened = True
             parts.append((coefficient < 0, " * ".join(pieces)))
         first_negative = next((i for i, p in enumerate(parts) if not p[0]), None)
@@ -133,22 +146,31 @@ class Renderer:
                 return Text(self.element(expr.fragment))
             case k.Memory():
                 offset = self.piece(expr.offset).at(SUM)
-                access = Text(f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})")
+                access = Text(
+                    f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})"
+                )
                 if not expr.guards:
                     return access
-                return Text(f"{self.conjunction(expr.guards, OR)} ? {access.text} : {_zero(expr.rep)}", CHOICE)
+                return Text(
+                    f"{self.conjunction(expr.guards, OR)} ? {access.text} : {_zero(expr.rep)}",
+                    CHOICE,
+                )
             case k.SharedElement():
                 return Text(f"shared.{expr.buffer}[{self.expr(expr.offset)}]")
             case k.LaneReduce():
-                lanes = self.constants[expr.axis, "lanes"]
+                lanes = self.constants[expr.axis, "lanes"] if expr.axis else str(expr.lanes)
                 stride = f", {expr.stride}" if expr.stride > 1 else ""
-                return Text(f"lane_reduce<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})")
+                return Text(
+                    f"lane_reduce<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})"
+                )
             case k.WarpCombine():
                 count, stride = self.expr(expr.count), self.expr(expr.stride)
                 step = f", {stride}" if stride != "1" else ""
                 offset = self.expr(expr.offset)
                 at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
-                return Text(f"combine_partials<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
+                return Text(
+                    f"combine_partials<{reduction(expr.op, expr.rep)}, {count}{step}>({at})"
+                )
             case k.Identity():
                 return Text(f"{reduction(expr.op, expr.rep)}::identity()")
             case k.Apply():
@@ -205,7 +227,11 @@ class Renderer:
         if op in ("and", "or", "xor", "not"):
             return self._logic(op, rep, args)
         if op == "neg":
-            return Text(f"-{args[0].at(PRIMARY)}", UNARY) if rep.is_float else Text(f"neg_wrap({args[0].text})")
+            return (
+                Text(f"-{args[0].at(PRIMARY)}", UNARY)
+                if rep.is_float
+                else Text(f"neg_wrap({args[0].text})")
+            )
         if op in ("min", "max"):
             suffix = "nan" if rep.is_float else "of"
             return Text(f"{op}_{suffix}({args[0].text}, {args[1].text})")
@@ -216,7 +242,9 @@ class Renderer:
         joined = ", ".join(a.text for a in args)
         if op in _WRAPPING and not rep.is_float:
             if op in ("add", "sub", "mul") and rep == BOOL:
-                return Text(f"{args[0].at(AND)} {'||' if op == 'add' else '&&'} {args[1].at(AND)}", OR)
+                return Text(
+                    f"{args[0].at(AND)} {'||' if op == 'add' else '&&'} {args[1].at(AND)}", OR
+                )
             return Text(f"{_WRAPPING[op]}({joined})")
         if op in _FUNCTIONS:
             return Text(f"{_FUNCTIONS[op]}({joined})")
@@ -236,7 +264,9 @@ class Renderer:
         if op == "not":
             return Text(f"static_cast<{DEVICE[rep]}>(~{args[0].at(PRIMARY)})")
         sign = {"and": "&", "or": "|", "xor": "^"}[op]
-        return Text(f"static_cast<{DEVICE[rep]}>({args[0].at(PRIMARY)} {sign} {args[1].at(PRIMARY)})")
+        return Text(
+            f"static_cast<{DEVICE[rep]}>({args[0].at(PRIMARY)} {sign} {args[1].at(PRIMARY)})"
+        )
 
 
 def _zero(rep: DType) -> str:

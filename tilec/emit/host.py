@@ -89,7 +89,6 @@ class HostRenderer:
                 return Text(f"{args[0].at(level)} {expr.op} {args[1].at(level - 1)}", level)
 
 
-
 def _surely_nonnegative(sym: Sym) -> bool:
     """Whether sizes that are at least 0 make a Sym at least 0; of a divisor less one only a number is sure."""
     low = sym.bounds(lambda var: (0, None) if var.kind == "dim" else (None, None))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,23 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import DType
-from tilec.passes.facts import Facts
-from tilec.resources import resource_root
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Var
+from tilec.resources import cache_directory, resource_root
 from tilec.source.text import NOWHERE, Span
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_FAMILIES = ("scalars", "copies", "structure")
+_SYNTAX: dict[str, Any] = {
+    "variable_start_string": "${",
+    "variable_end_string": "}",
+    "line_statement_prefix": "//%",
+    "line_comment_prefix": "//#",
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+}
+_FAMILIES = ("scalars", "copies", "products", "structure")
 
 
 @cache
@@ -25,30 +35,34 @@ def environment() -> Environment:
     """The Jinja environment of all templates: `${x}` values, `//%` statements, `//#` comments."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from tilec.emit.template_cache import TemplateCache
+
     return Environment(
         loader=FileSystemLoader(str(resource_root("templates"))),
+        bytecode_cache=TemplateCache(cache_directory() / "templates", repr(_SYNTAX)),
         undefined=StrictUndefined,
-        variable_start_string="${",
-        variable_end_string="}",
-        line_statement_prefix="//%",
-        line_comment_prefix="//#",
-        trim_blocks=True,
-        lstrip_blocks=True,
         autoescape=False,
+        **_SYNTAX,
     )
 
 
 @cache
-def _macros() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def macros(template: str) -> Mapping[str, Callable[..., str]]:
+    """The macros of one template, by name; each returns text."""
+    return dict(vars(environment().get_template(template).module))
+
+
+@cache
+def _op_macros() -> Mapping[str, Callable[..., str]]:
+    found: dict[str, Callable[..., str]] = {}
     for family in _FAMILIES:
-        module = environment().get_template(f"ops/{family}.jinja").module
-        found |= {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+        found |= macros(f"ops/{family}.jinja")
     return found
 
 
-def _macro_name(op: k.Op) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(op).__name__).lower()
+@cache
+def _macro_name(kind: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
 
 
 class KernelWriter:
@@ -63,10 +77,13 @@ class KernelWriter:
 
     @staticmethod
     def _prover(facts: Facts, kernel: k.Kernel) -> Any:
-        from tilec.ir.symbolic import Var
-
         known = Facts(
-            facts.tiles, dict(facts.upper), dict(facts.lower), dict(facts.divisors), list(facts.positive), dict(facts.trips)
+            facts.tiles,
+            dict(facts.upper),
+            dict(facts.lower),
+            dict(facts.divisors),
+            list(facts.positive),
+            dict(facts.trips),
         )
         for axis in kernel.axes:
             for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
@@ -88,7 +105,7 @@ class KernelWriter:
     def op(self, op: k.Op) -> str:
         """One op through its macro."""
         comment = self._comment(op.span) if self._axes is None else ""
-        macro = _macros()[_macro_name(op)]
+        macro = _op_macros()[_macro_name(type(op).__name__)]
         match op:
             case k.TileLoop():
                 head, rest = _split_head(op.body)
@@ -157,6 +174,26 @@ class KernelWriter:
         """Functor of a reduction."""
         return reduction(op, rep)
 
+    def tile(self, address: k.TileAddress) -> str:
+        """An operand tile: `shared.a_tiles[slot]`."""
+        slot = "" if address.slot is None else f"[{self.expr(address.slot)}]"
+        return f"shared.{address.buffer}{slot}"
+
+    def is_fragment(self, operand: object) -> bool:
+        """Whether a product's operand is in registers."""
+        return isinstance(operand, k.Fragment)
+
+    def bytes_of(self, op: k.CopyAsync) -> str:
+        """How many of the 16 bytes of a copy exist: all, those in front of a tail, or none where a guard fails."""
+        size = op.rep.bits // 8
+        text = "16"
+        if op.count is not None:
+            count = self.renderer.piece(op.count).text
+            text = f"min_of(max_of({count}, 0) * {size}, 16)"
+        if op.guards:
+            text = f"{self.renderer.conjunction(op.guards, 8)} ? {text} : 0"
+        return text
+
     def element_type(self, fragment: k.Fragment) -> str:
         """Type of a fragment's array elements: a vector where an axis is vectorised."""
         if any(a.vectorised for a in fragment.axes):
@@ -209,12 +246,31 @@ class KernelWriter:
 
     def coordinate(self, axis: k.LoopAxis) -> str:
         """First coordinate of the current vector."""
+        if not axis.layout.is_blocked:
+            return " + ".join([axis.lane, *self._step_parts(axis)])
         text = axis.step
         if axis.layout.threads > 1:
             text = f"{axis.step} * kThreads{axis.suffix} + {axis.lane}"
             if axis.vectorised:
                 text = f"({text})"
         return f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
+
+    @staticmethod
+    def _step_parts(axis: k.LoopAxis) -> list[str]:
+        """What each register digit adds to the coordinate, as functions of the step."""
+        parts: list[str] = []
+        below = axis.layout.steps
+        for digit in axis.layout.step_digits:
+            above, below = below, below // digit.radix
+            if digit.radix == 1:
+                continue
+            value = axis.step if below == 1 else f"{axis.step} / {below}"
+            if above > digit.radix * below:
+                value += f" % {digit.radix}"
+            elif above != axis.layout.steps:
+                value = f"{axis.step} % {above}" + (f" / {below}" if below > 1 else "")
+            parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
+        return parts
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""
@@ -226,7 +282,9 @@ class KernelWriter:
 
     def copy(self, target: k.Fragment, source: k.Fragment) -> str:
         """Every register copied."""
-        return self._each(target, lambda: f"{self.vector(target)} = {self.vector(source)};", vectors=True)
+        return self._each(
+            target, lambda: f"{self.vector(target)} = {self.vector(source)};", vectors=True
+        )
 
     def _each(self, fragment: k.Fragment, text: Any, vectors: bool = False) -> str:
         lines: list[str] = []
@@ -234,7 +292,9 @@ class KernelWriter:
         for axis in fragment.axes:
             if self.loops(axis):
                 lines.append("#pragma unroll")
-                lines.append(f"for (int {axis.step} = 0; {axis.step} < {self.steps(axis)}; ++{axis.step}) {{")
+                lines.append(
+                    f"for (int {axis.step} = 0; {axis.step} < {self.steps(axis)}; ++{axis.step}) {{"
+                )
                 count += 1
         if not vectors:
             for axis in fragment.axes:
@@ -247,7 +307,11 @@ class KernelWriter:
 
     def string(self, text: str) -> str:
         """A C string literal."""
-        return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%") + '"'
+        return (
+            '"'
+            + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+            + '"'
+        )
 
     def printf(self, parts: tuple[str | k.Expr, ...]) -> str:
         """Arguments of printf for text and scalars, separated by blanks."""
@@ -261,7 +325,11 @@ class KernelWriter:
             rep = part.rep
             if rep.is_float:
                 formats.append("%g")
-                arguments.append(f"static_cast<double>({text})" if rep.bits >= 32 else f"static_cast<double>(convert<float>({text}))")
+                arguments.append(
+                    f"static_cast<double>({text})"
+                    if rep.bits >= 32
+                    else f"static_cast<double>(convert<float>({text}))"
+                )
             else:
                 formats.append("%lld")
                 arguments.append(f"static_cast<long long>({text})")

@@ -7,7 +7,7 @@ from typing import Any
 from tilec.emit.c_names import c_name
 from tilec.emit.expressions import PRODUCT
 from tilec.emit.host import HostRenderer
-from tilec.emit.kernel_text import environment
+from tilec.emit.kernel_text import macros
 from tilec.emit.layout import indent
 from tilec.emit.types import host_type, scalar_host_type
 from tilec.ir.launch import (
@@ -87,10 +87,13 @@ class LauncherContext:
             refuse(f"{c_name(var.name)} < 0", f"{var.name} is negative")
         for tensor in self.plan.parameters:
             for dim in tensor.dims:
-                if dim.constant is None and len(dim.terms) > 1 or any(
+                if (dim.constant is None and len(dim.terms) > 1) or any(
                     not isinstance(a, Var) for m, _ in dim.terms for a in m
                 ):
-                    refuse(f"{self.host.sym(dim).at(4)} < 0", f"a dimension of {tensor.name}, {dim}, is negative")
+                    refuse(
+                        f"{self.host.sym(dim).at(4)} < 0",
+                        f"a dimension of {tensor.name}, {dim}, is negative",
+                    )
         for contract in self.plan.contracts:
             refuse(
                 self.host.condition(HostOp("not", (contract.condition,))),
@@ -118,11 +121,16 @@ class LauncherContext:
         if len(tensors) + bool(self.plan.workspace) < 2 or all(t.role == "input" for t in tensors):
             return []
         result: list[dict[str, Any]] = [
-            {"pointer": c_name(t.name), "bytes": self._bytes(t), "written": t.role != "input"} for t in tensors
+            {"pointer": c_name(t.name), "bytes": self._bytes(t), "written": t.role != "input"}
+            for t in tensors
         ]
         if self.plan.workspace:
             result.append(
-                {"pointer": "workspace", "bytes": self.host.size(self.plan.workspace_bytes), "written": True}
+                {
+                    "pointer": "workspace",
+                    "bytes": self.host.size(self.plan.workspace_bytes),
+                    "written": True,
+                }
             )
         return result
 
@@ -169,7 +177,11 @@ class LauncherContext:
                 return f"static_cast<{kind}>({self.host.size(argument.value)})"
             case ScalarArgument():
                 scalar = next(s for s in self.plan.scalars if s.name == argument.name)
-                return f"{c_name(scalar.name)} != 0" if scalar.dtype.kind == "bool" else c_name(scalar.name)
+                return (
+                    f"{c_name(scalar.name)} != 0"
+                    if scalar.dtype.kind == "bool"
+                    else c_name(scalar.name)
+                )
 
     def targets(self) -> list[dict[str, Any]]:
         """The choice by device, newest architecture first, and the steps of each."""
@@ -192,7 +204,12 @@ class LauncherContext:
 
     def unused(self) -> list[str]:
         """Parameters that nothing reads."""
-        text = str(self.targets()) + str(self.checks()) + str(self.spans()) + str(self.workspace_pointers())
+        text = (
+            str(self.targets())
+            + str(self.checks())
+            + str(self.spans())
+            + str(self.workspace_pointers())
+        )
         import re
 
         found = []
@@ -217,7 +234,9 @@ class LauncherContext:
                 for v in self.plan.dims
                 if not re.search(rf"\b{re.escape(c_name(v.name))}\b", workspace)
             ],
-            "workspace_bytes": workspace if workspace == "0" else f"static_cast<size_t>({workspace})",
+            "workspace_bytes": workspace
+            if workspace == "0"
+            else f"static_cast<size_t>({workspace})",
             "parameters": self.parameters(),
             "checks": self.checks(),
             "spans": self.spans(),
@@ -226,8 +245,7 @@ class LauncherContext:
             "several": len(self.plan.targets) > 1,
             "targets": self.targets(),
         }
-        macros = environment().get_template("unit/launcher.jinja").module
-        return indent(str(macros.launcher(context)))  # type: ignore[attr-defined]
+        return indent(str(macros("unit/launcher.jinja")["launcher"](context)))
 
 
 def _only_atom(sym: Sym) -> object:

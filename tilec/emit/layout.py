@@ -42,7 +42,8 @@ def indent(text: str) -> str:
 
 def _code(line: str) -> str:
     """The line without strings and comments."""
-    line = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
+    if '"' in line:
+        line = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
     return line.split("//")[0]
 
 
@@ -53,7 +54,9 @@ def _wrap(line: str) -> list[str]:
     margin = line[: len(line) - len(stripped)]
     if stripped.startswith("//"):
         return _wrap_comment(margin, stripped)
-    if stripped.startswith("#") or '"' in stripped and stripped.startswith(("return fail", "static_assert")):
+    if stripped.startswith("#") or (
+        '"' in stripped and stripped.startswith(("return fail", "static_assert"))
+    ):
         return _wrap_code(line, margin)
     return _wrap_code(line, margin)
 

@@ -30,8 +30,9 @@ FILES = (
     "math.cuh",
     "warp.cuh",
     "atomic.cuh",
-    "tensor.cuh",
     "tile.cuh",
+    "tensor.cuh",
+    "products.cuh",
 )
 """The files of `templates/device/` in the order in which their blocks are emitted: a block needs earlier blocks only."""
 

@@ -32,19 +32,23 @@ class UnitKernel:
 
 def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> str:
     """The `.cu`. Byte-identical for equal input."""
-    contexts = []
+    contexts: list[dict[str, object]] = []
+    rendered: list[str] = []
     for kernel in kernels:
         texts = render_kernels(kernel.program, list(kernel.kernels))
+        bodies = [body.rstrip("\n") for body in texts.bodies]
+        wrappers = [wrapper.rstrip("\n") for wrapper in texts.wrappers]
+        rendered += [*bodies, *wrappers]
         contexts.append(
             {
                 "name": c_name(kernel.plan.name),
                 "signature": kernel.signature,
-                "bodies": [{"text": b.rstrip("\n")} for b in texts.bodies],
-                "wrappers": [w.rstrip("\n") for w in texts.wrappers],
+                "bodies": [{"text": body} for body in bodies],
+                "wrappers": wrappers,
                 "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),
             }
         )
-    kernel_text = "\n".join("\n".join([*(b["text"] for b in c["bodies"]), *c["wrappers"]]) for c in contexts)
+    kernel_text = "\n".join(rendered)
     primitives = closure(kernel_text)
     helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
     headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
@@ -93,7 +97,12 @@ def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
 
 def _host_helpers(text: str) -> list[Block]:
     """Helpers that the launchers mention, with what they need."""
-    blocks = {b.name: b for b in parse_blocks(resource_text("templates", "unit/host_helpers.cuh"), "host_helpers.cuh")}
+    blocks = {
+        b.name: b
+        for b in parse_blocks(
+            resource_text("templates", "unit/host_helpers.cuh"), "host_helpers.cuh"
+        )
+    }
     wanted = [name for name in blocks if name in identifiers(text)]
     found: set[str] = set()
     while wanted:

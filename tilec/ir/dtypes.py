@@ -68,7 +68,25 @@ F64 = DType("f64", "float", 64, 52, 11)
 
 DTYPES: dict[str, DType] = {
     d.name: d
-    for d in (BOOL, I4, U4, I8, U8, I16, U16, I32, U32, I64, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
+    for d in (
+        BOOL,
+        I4,
+        U4,
+        I8,
+        U8,
+        I16,
+        U16,
+        I32,
+        U32,
+        I64,
+        U64,
+        F8E4M3,
+        F8E5M2,
+        F16,
+        BF16,
+        F32,
+        F64,
+    )
 }
 """All element types by name."""
 

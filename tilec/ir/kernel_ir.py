@@ -103,12 +103,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class LaneReduce:
-    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result."""
+    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result. `axis` names the axis whose
+    constant says how many, "" where `lanes` is fixed."""
 
     op: str
     arg: Expr
     rep: DType
     axis: str
+    lanes: int
     stride: int
 
 
@@ -124,9 +126,7 @@ class WarpCombine:
     rep: DType
 
 
-Expr: TypeAlias = (
-    "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
-)
+Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
 
 
 # ------------------------------------------------------------------------------------- storage and axes
@@ -146,7 +146,7 @@ class LoopAxis:
     @property
     def suffix(self) -> str:
         """Ending of the constants' names."""
-        return self.name[:1].upper() + self.name[1:]
+        return "".join(part[:1].upper() + part[1:] for part in self.name.split("_"))
 
     @property
     def step(self) -> str:
@@ -165,8 +165,8 @@ class LoopAxis:
 
     @property
     def lane(self) -> str:
-        """C name of the thread's digit."""
-        return f"{self.name}_lane"
+        """C name of the thread's digit, or of its first coordinate where the layout is not blocked."""
+        return f"{self.name}_lane" if self.layout.is_blocked else f"{self.name}_first"
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,39 @@ class SharedBuffer:
     indexed: bool = False
     count_text: str = ""
     """the count in terms of the configuration's constants"""
+
+
+@dataclass(frozen=True)
+class TileBuffer:
+    """`slots` operand tiles in shared memory, `rows` x `cols`, 16-byte chunks placed without bank conflicts."""
+
+    name: str
+    rep: DType
+    rows: int
+    cols: int
+    slots: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements from row to row."""
+        chunk = 128 // self.rep.bits
+        chunks = self.cols // chunk
+        swizzled = chunks % 8 == 0 or chunks & (chunks - 1) == 0
+        return self.cols if swizzled or chunks % 2 else self.cols + chunk
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots."""
+        one = self.rows * self.pitch * self.rep.bits // 8
+        return -(-one // 128) * 128 * self.slots
+
+
+@dataclass(frozen=True)
+class TileAddress:
+    """An operand tile: its buffer and the slot of a ring (None: the only one)."""
+
+    buffer: str
+    slot: Expr | None = None
 
 
 # ----------------------------------------------------------------------------------------------- ops
@@ -414,6 +447,66 @@ class IfUniform(Op):
 
 
 @dataclass(frozen=True)
+class CopyAsync(Op):
+    """16 bytes from `pointer + offset` to the current (row, col) of an operand tile, without waiting; zeros where a guard fails and
+    behind `count` elements."""
+
+    proxy: ClassVar[Literal["none", "generic", "async"]] = "async"
+    token: ClassVar[Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]] = "cp_async"
+    tile: TileAddress
+    rep: DType
+    row: LoopAxis
+    col: LoopAxis
+    pointer: str
+    offset: Expr
+    guards: tuple[Expr, ...] = ()
+    count: Expr | None = None
+
+
+@dataclass(frozen=True)
+class StoreTile(Op):
+    """A vector (`source`) or an element (`value`) to the current (row, col) of an operand tile."""
+
+    tile: TileAddress
+    rep: DType
+    row: LoopAxis
+    col: LoopAxis
+    source: Fragment | None = None
+    value: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Commit(Op):
+    """Closes a group of asynchronous copies."""
+
+
+@dataclass(frozen=True)
+class WaitGroup(Op):
+    """Waits until at most `pending` groups are under way."""
+
+    pending: int
+
+
+@dataclass(frozen=True)
+class Product(Op):
+    """`target += a @ b` by warps. `a` is a tile or a fragment of accumulators' shape, `b` a tile; `a_transposed`, `b_transposed`:
+    the tile's rows are the consumed axis. `row`, `col` name the axes of the target."""
+
+    target: Fragment
+    mma: str
+    k_extent: int
+    k_step: int
+    a: TileAddress | Fragment
+    b: TileAddress
+    a_transposed: bool
+    b_transposed: bool
+    row_tiles: int
+    col_tiles: int
+    row_first: str
+    col_first: str
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 
@@ -474,15 +567,28 @@ class Kernel:
     instances: Sym
     axes: tuple[LoopAxis, ...]
     shared: tuple[SharedBuffer, ...]
+    tiles: tuple[TileBuffer, ...]
     body: tuple[Op, ...]
     names: tuple[tuple[Var, str], ...] = ()
     live: bool = False
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property
+    def dynamic(self) -> bool:
+        """Whether the shared memory is more than a kernel may declare."""
+        return self.shared_bytes > STATIC_SHARED_LIMIT
+
+    @property
     def shared_bytes(self) -> int:
-        """Bytes of static shared memory."""
-        return sum(-(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16 for b in self.shared)
+        """Bytes of shared memory."""
+        return sum(b.bytes for b in self.tiles) + sum(
+            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
+            for b in self.shared
+        )
+
+
+STATIC_SHARED_LIMIT = 48 * 1024
+"""Shared memory that a kernel may declare; more must be dynamic (CUDA C++ Programming Guide)."""
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def print_expr(expr: k.Expr) -> str:
         case k.Identity():
             return f"identity.{expr.op}"
         case k.LaneReduce():
-            return f"lane_reduce.{expr.op}({print_expr(expr.arg)}, axis {expr.axis}, stride {expr.stride})"
+            return f"lane_reduce.{expr.op}({print_expr(expr.arg)}, lanes {expr.lanes}, stride {expr.stride})"
         case k.WarpCombine():
             return f"combine.{expr.op}(shared.{expr.buffer}[{print_expr(expr.offset)}], {print_expr(expr.count)})"
         case k.Apply():
@@ -109,4 +109,8 @@ def _field(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, tuple):
         return ", ".join(v if isinstance(v, str) else print_expr(v) for v in value)
-    return f"{name} {print_expr(value)}" if name in ("offset", "count", "initial") else f"= {print_expr(value)}"
+    return (
+        f"{name} {print_expr(value)}"
+        if name in ("offset", "count", "initial")
+        else f"= {print_expr(value)}"
+    )

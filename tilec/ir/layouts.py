@@ -60,6 +60,28 @@ class AxisLayout:
         return found[0] if found else None
 
     @property
+    def thread_digits(self) -> tuple[Digit, ...]:
+        """All thread digits, largest stride first."""
+        return self._of("thread")
+
+    @property
+    def step_digits(self) -> tuple[Digit, ...]:
+        """Register digits other than the vector, largest stride first."""
+        found = self._of("register")
+        return (
+            found[:-1]
+            if self.vector > 1 or (found and found[-1].stride == 1 and found[-1].radix == 1)
+            else found
+        )
+
+    @property
+    def is_blocked(self) -> bool:
+        """Made by `blocked` or `streamed`: the thread's digit times the vector, then steps of the whole."""
+        return [d.source for d in self.digits[1:]] == ["thread", "register"] and self.digits[
+            -1
+        ].stride == 1
+
+    @property
     def streams(self) -> bool:
         """A loop digit: the axis is walked, not held."""
         return bool(self._of("loop"))
@@ -91,6 +113,31 @@ def blocked(steps: int, threads: int, divisor: int, vector: int) -> AxisLayout:
             Digit("register", steps, threads * vector),
             Digit("thread", threads, vector, divisor),
             Digit("register", vector, 1),
+        )
+    )
+
+
+def fragment_rows(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
+    """Rows of the accumulators of a warp-level product: `tiles` blocks of 16 a warp, each thread two rows of a block eight apart
+    (PTX ISA, matrix fragments for mma.m16n8k16: row = lane / 4 and + 8)."""
+    return AxisLayout(
+        (
+            Digit("thread", warps, 16 * tiles, warp_divisor),
+            Digit("register", tiles, 16),
+            Digit("register", 2, 8),
+            Digit("thread", 8, 1, 4),
+        )
+    )
+
+
+def fragment_columns(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
+    """Columns of the same: `tiles` blocks of 8 a warp, each thread two neighbouring columns (column = lane % 4 * 2 and + 1)."""
+    return AxisLayout(
+        (
+            Digit("thread", warps, 8 * tiles, warp_divisor),
+            Digit("register", tiles, 8),
+            Digit("thread", 4, 2, 1),
+            Digit("register", 2, 1),
         )
     )
 

@@ -7,9 +7,10 @@ extents agree iff their Syms are equal. The same Sym is evaluated in Python and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 VarKind = Literal["dim", "tile", "trip", "value", "scalar"]
@@ -25,6 +26,11 @@ class Var:
     kind: VarKind
     key: int = 0
 
+    @cached_property
+    def sort_key(self) -> tuple[int, str]:
+        """Where the variable stands in a monomial: before applications, by kind and name."""
+        return (0, f"{self.kind}:{self.name}:{self.key:09d}")
+
     def __str__(self) -> str:
         return self.name if self.kind in ("dim", "tile", "scalar") else f"{self.name}.{self.key}"
 
@@ -39,6 +45,11 @@ class Apply:
     op: ApplyOp
     args: tuple[Sym, ...]
 
+    @cached_property
+    def sort_key(self) -> tuple[int, str]:
+        """Where the application stands in a monomial: behind the variables, by its text."""
+        return (1, str(self))
+
     def __str__(self) -> str:
         if self.op in ("min", "max"):
             return f"{self.op}({', '.join(map(str, self.args))})"
@@ -50,12 +61,11 @@ Atom: TypeAlias = "Var | Apply"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
 
-def _atom_key(atom: Atom) -> tuple[int, str]:
-    return (0, f"{atom.kind}:{atom.name}:{atom.key:09d}") if isinstance(atom, Var) else (1, str(atom))
+_atom_key = attrgetter("sort_key")
 
 
-def _monomial_key(monomial: Monomial) -> tuple[int, list[tuple[int, str]]]:
-    return (-len(monomial), [_atom_key(a) for a in monomial])
+def _term_key(term: tuple[Monomial, int]) -> tuple[int, list[tuple[int, str]]]:
+    return (-len(term[0]), [a.sort_key for a in term[0]])
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,25 @@ class Sym:
     @staticmethod
     def _from(terms: Mapping[Monomial, int]) -> Sym:
         kept = [(m, c) for m, c in terms.items() if c]
-        return Sym(tuple(sorted(kept, key=lambda t: _monomial_key(t[0]))))
+        if len(kept) > 1:
+            kept.sort(key=_term_key)
+        return Sym(tuple(kept))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
 
     def __add__(self, other: Sym | int) -> Sym:
+        added = Sym.of(other)
+        if not added.terms:
+            return self
+        if not self.terms:
+            return added
         total = dict(self.terms)
-        for monomial, coefficient in Sym.of(other).terms:
+        for monomial, coefficient in added.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
         return Sym._from(total)
 
@@ -98,9 +122,15 @@ class Sym:
         return Sym.of(other) - self
 
     def __mul__(self, other: Sym | int) -> Sym:
+        factor = Sym.of(other)
+        for one, rest in ((self, factor), (factor, self)):
+            number = one.constant
+            if number is not None:
+                # a number scales the terms and leaves their order
+                return Sym(tuple((m, c * number) for m, c in rest.terms)) if number else ZERO
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
-            for m2, c2 in Sym.of(other).terms:
+            for m2, c2 in factor.terms:
                 monomial = tuple(sorted(m1 + m2, key=_atom_key))
                 total[monomial] = total.get(monomial, 0) + c1 * c2
         return Sym._from(total)
@@ -200,19 +230,37 @@ class Sym:
     def substitute(self, replace: Callable[[Var], Sym | None]) -> Sym:
         """The Sym with variables replaced (None keeps one) and normalised again."""
         total = ZERO
-        for monomial, coefficient in self.terms:
-            product = Sym.of(coefficient)
+        kept: list[tuple[Monomial, int]] = []
+        for term in self.terms:
+            monomial, coefficient = term
+            factors: list[Sym] = []
+            changed = False
             for atom in monomial:
                 if isinstance(atom, Var):
                     new = replace(atom)
-                    product = product * (Sym.of(atom) if new is None else new)
+                    changed = changed or new is not None
+                    factors.append(Sym.of(atom) if new is None else new)
                 else:
-                    args = [a.substitute(replace) for a in atom.args]
-                    product = product * _build(atom.op, args)
+                    args = tuple(a.substitute(replace) for a in atom.args)
+                    if args == atom.args:
+                        factors.append(Sym.of(atom))
+                    else:
+                        changed = True
+                        factors.append(_build(atom.op, args))
+            if not changed:
+                kept.append(term)
+                continue
+            product = Sym.of(coefficient)
+            for factor in factors:
+                product = product * factor
             total = total + product
-        return total
+        if not total.terms:
+            return self if len(kept) == len(self.terms) else Sym(tuple(kept))
+        return total + Sym(tuple(kept))
 
-    def bounds(self, range_of: Callable[[Var], tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    def bounds(
+        self, range_of: Callable[[Var], tuple[int | None, int | None]]
+    ) -> tuple[int | None, int | None]:
         """(least, greatest) value by interval arithmetic, None where unbounded. Sound, not tight."""
         low: int | None = 0
         high: int | None = 0
@@ -230,7 +278,10 @@ class Sym:
             return "0"
         text = ""
         for monomial, coefficient in self.terms:
-            parts = [str(a) if not isinstance(a, Apply) or a.op in ("min", "max") else f"({a})" for a in monomial]
+            parts = [
+                str(a) if not isinstance(a, Apply) or a.op in ("min", "max") else f"({a})"
+                for a in monomial
+            ]
             if len(self.terms) == 1 and coefficient == 1 and len(monomial) == 1:
                 parts = [str(monomial[0])]
             magnitude = abs(coefficient)
@@ -280,9 +331,15 @@ def _atom_bounds(atom: Atom, range_of: Callable[[Var], Interval]) -> Interval:
     known_lows = [x for x in lows if x is not None]
     known_highs = [x for x in highs if x is not None]
     if atom.op == "min":
-        return (min(known_lows) if len(known_lows) == len(lows) else None, min(known_highs, default=None))
+        return (
+            min(known_lows) if len(known_lows) == len(lows) else None,
+            min(known_highs, default=None),
+        )
     if atom.op == "max":
-        return (max(known_lows, default=None), max(known_highs) if len(known_highs) == len(highs) else None)
+        return (
+            max(known_lows, default=None),
+            max(known_highs) if len(known_highs) == len(highs) else None,
+        )
     divisor = spans[1]
     if divisor[0] is None or divisor[0] <= 0:
         return (None, None)
@@ -290,7 +347,11 @@ def _atom_bounds(atom: Atom, range_of: Callable[[Var], Interval]) -> Interval:
         return (0, None if divisor[1] is None else divisor[1] - 1)
     low = None
     if lows[0] is not None:
-        low = lows[0] // divisor[0] if lows[0] < 0 else (0 if divisor[1] is None else lows[0] // divisor[1])
+        low = (
+            lows[0] // divisor[0]
+            if lows[0] < 0
+            else (0 if divisor[1] is None else lows[0] // divisor[1])
+        )
     high = None
     if highs[0] is not None:
         if highs[0] >= 0:
@@ -310,7 +371,7 @@ def _apply(op: ApplyOp, args: list[int]) -> int:
     return args[0] // args[1] if op == "//" else args[0] % args[1]
 
 
-def _build(op: ApplyOp, args: list[Sym]) -> Sym:
+def _build(op: ApplyOp, args: Sequence[Sym]) -> Sym:
     if op == "min":
         return sym_min(args)
     if op == "max":
@@ -330,13 +391,21 @@ def sym_max(args: Iterable[Sym | int]) -> Sym:
 
 def ceildiv(a: Sym | int, b: Sym | int) -> Sym:
     """a / b rounded up, for b > 0."""
-    return (Sym.of(a) + Sym.of(b) - 1) // Sym.of(b) if (q := Sym.of(a).divided_by(Sym.of(b))) is None else q
+    return (
+        (Sym.of(a) + Sym.of(b) - 1) // Sym.of(b)
+        if (q := Sym.of(a).divided_by(Sym.of(b))) is None
+        else q
+    )
 
 
 def _extreme(op: Literal["min", "max"], args: Iterable[Sym | int]) -> Sym:
     flat: list[Sym] = []
     for argument in map(Sym.of, args):
-        inner = argument.terms[0][0][0] if len(argument.terms) == 1 and len(argument.terms[0][0]) == 1 else None
+        inner = (
+            argument.terms[0][0][0]
+            if len(argument.terms) == 1 and len(argument.terms[0][0]) == 1
+            else None
+        )
         if isinstance(inner, Apply) and inner.op == op and argument.terms[0][1] == 1:
             flat += inner.args
         else:

@@ -476,7 +476,25 @@ class HostScalar:
 class HostOp:
     """An operation on the host: arithmetic, comparison, and/or/not. Evaluated in Python and rendered to C."""
 
-    op: Literal["+", "-", "*", "/", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not"]
+    op: Literal[
+        "+",
+        "-",
+        "*",
+        "/",
+        "//",
+        "%",
+        "min",
+        "max",
+        "==",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "and",
+        "or",
+        "not",
+    ]
     args: tuple[HostExpr, ...]
 
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
-from tilec.passes.facts import Facts
 from tilec.passes.placement import Placement
+from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
@@ -31,8 +32,14 @@ from tilec.targets.table import Target
 LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
 """(threads, vectors per thread) for 16-byte vectors, by size."""
 
+SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
+"""The same for single elements, whose addresses and predicates take registers too."""
+
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
+
+REGISTERS_OF_SINGLES = 24
+"""More of them where elements move one at a time, each with an address and a predicate."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +64,26 @@ class Variant:
     aligned: frozenset[int] = frozenset()
     batch: int = 1
     blocks_per_sm: int = 1
+    products: Products | None = None
+    stages: int = 2
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
 def assign(
-    program: t.Program, nest: t.Nest, axes: Axes, placement: Placement, target: Target, warps: int | None
+    program: t.Program,
+    nest: t.Nest,
+    axes: Axes,
+    placement: Placement,
+    target: Target,
+    warps: int | None,
 ) -> tuple[Variant, ...]:
     """All variants of a nest, the general one last. Raises E0601 where a tile fits nowhere."""
-    return _Assignment(program, nest, axes, placement, target, warps).variants()
+    return Assignment(program, nest, axes, placement, target, warps).variants()
 
 
-class _Assignment:
+class Assignment:
+    """The choice of layouts for one nest."""
+
     def __init__(
         self,
         program: t.Program,
@@ -148,6 +164,10 @@ class _Assignment:
             width //= 2
         return width
 
+    def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
+        """Elements that an access moves at once."""
+        return width
+
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         """Stride 1 along a class of the fast slot, by a span or a whole dimension."""
         access = op.access
@@ -172,7 +192,7 @@ class _Assignment:
             if not self._runs_along_fast(op):
                 continue
             tensor = self.program.tensor(op.access.tensor)
-            needed = min(16, width * tensor.dtype.bits // 8)
+            needed = min(16, self._vector_elements(op, width) * tensor.dtype.bits // 8)
             elements = needed * 8 // tensor.dtype.bits
             if elements <= 1:
                 continue
@@ -200,7 +220,8 @@ class _Assignment:
                 conditions.append(Aligned(tensor.name, needed))
             divisors += found
             conditions += [
-                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0))) for sym, number in found
+                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0)))
+                for sym, number in found
             ]
         unique = list(dict.fromkeys(conditions))
         return unique, divisors, accesses
@@ -233,7 +254,6 @@ class _Assignment:
         if fast.static and fast.capacity is not None:
             return [(self._static(width, fast.capacity), None)]
         result: list[tuple[Level, tuple[Sym, Sym] | None]] = []
-        shrink = max(1, 128 // (width * self._fast_bits()))
         others = prod(self._capacity(slot[0]) for slot in self.slots[1:])
         limit = fast.capacity
         if others == 1:
@@ -249,24 +269,19 @@ class _Assignment:
                 last = limit is not None and capacity >= limit
                 result.append((level, None if last else (fast.extent, Sym.of(capacity))))
                 if last:
-                    return _thin(result, shrink)
-        result = _thin(result, shrink)
+                    return result
         result.append((self._streaming(width), None))
         return result
 
-    def _fast_bits(self) -> int:
-        return max((c.vector_bytes for c in self.slots[0]), default=32) or 32
-
     def _steps(self, width: int) -> list[tuple[int, int]]:
-        """(threads, vectors) by size; narrow vectors come in larger numbers."""
-        factor = max(1, 128 // (width * self._fast_bits()))
+        """(threads, vectors) by size."""
         held = self._held_words(width)
         result = []
-        for threads, steps in LEVELS:
+        for threads, steps in LEVELS if width > 1 or self.wide == 1 else SINGLE_LEVELS:
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
-            count = steps * factor
+            count = steps
             while count > 1 and held * count > self._budget(threads):
                 count //= 2
             result.append((threads, count))
@@ -274,7 +289,9 @@ class _Assignment:
 
     def _budget(self, threads: int) -> int:
         """Registers a thread may hold in tiles."""
-        limit = min(self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32))
+        limit = min(
+            self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32)
+        )
         return min(limit - REGISTERS_BESIDES, 96)
 
     def _held_words(self, width: int) -> int:
@@ -286,7 +303,38 @@ class _Assignment:
                     continue
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
                     bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
-                    words += max(1, -(-width * max(bits, 8) // 32))
+                    words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
+        return words
+
+    def _registers(self, axes: Mapping[int, LoopAxis]) -> int:
+        """Registers for all held tiles under a layout."""
+        total = 0
+        for op in self.ops:
+            for value in op.outs:
+                if value.id not in self.placement.held or value.type.rank == 0:
+                    continue
+                bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
+                count, vector = 1, 1
+                for found in self.axes.of_value(value):
+                    if found is not None:
+                        layout = axes[found.number].layout
+                        count *= layout.steps
+                        vector = max(vector, layout.vector)
+                total += count * (max(1, -(-vector * max(bits, 8) // 32)) + (vector == 1))
+        return total
+
+    def _passing_words(self, width: int) -> int:
+        """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
+        words = 0
+        for op in self.ops:
+            if (
+                not isinstance(op, t.Load)
+                or op.out.id in self.placement.held
+                or op.out.type.rank == 0
+            ):
+                continue
+            if any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out)):
+                words += max(1, -(-width * max(op.out.type.dtype.bits, 8) // 32))
         return words
 
     def _level(
@@ -297,13 +345,12 @@ class _Assignment:
         for found in self.slots[0]:
             axes[found.number] = self._axis(found, blocked(steps, threads, 1, width))
         total = threads
-        registers = self._held_words(width) * steps
         for slot in self.slots[1:]:
             for found in slot:
                 own_steps, own_threads = others.get(found.number, (1, 1))
                 axes[found.number] = self._axis(found, blocked(own_steps, own_threads, total, 1))
             total *= max(others.get(c.number, (1, 1))[1] for c in slot)
-            registers *= max(others.get(c.number, (1, 1))[0] for c in slot)
+        registers = self._registers(axes)
         if registers > self._budget(total) or total > self.target.threads_per_block:
             return None
         return Level(axes, total, registers)
@@ -386,16 +433,25 @@ class _Assignment:
                 else:
                     axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
             total *= own
+        kept = self._kept_classes()
         for found in self.axes.classes:
-            if found.number in streams and found.carried:
+            if found.number in streams and found.number in kept:
                 raise fail(
                     "E0601",
-                    f"a name carried by a loop has {self._capacity(found)} elements along `{self.names[found.number]}`, "
-                    "more than registers hold",
+                    f"a tile that must be kept has {self._capacity(found)} elements along `{self.names[found.number]}`, more than "
+                    "the registers of a block hold",
                     self.nest.span,
                     help="use a smaller tile, or bound the size with `require`",
                 )
         return Level(axes, total, 0, frozenset(streams))
+
+    def _kept_classes(self) -> set[int]:
+        """Classes of results of reductions and of carried names: those tiles cannot be computed again."""
+        kept = {c.number for c in self.axes.classes if c.carried}
+        for op in self.ops:
+            if isinstance(op, t.Reduce):
+                kept |= {c.number for c in self.axes.of_value(op.out) if c is not None}
+        return kept
 
     # ---- resources of a CTA
 
@@ -418,7 +474,14 @@ class _Assignment:
 
     def _blocks(self, level: Level, batch: int) -> int:
         """Resident CTAs to ask of the compiler: as many threads as the held registers allow."""
-        registers = level.words + REGISTERS_BESIDES
+        width = max((a.layout.vector for a in level.axes.values()), default=1)
+        walked = sum(1 for a in level.axes.values() if a.layout.steps > 1 and not a.layout.streams)
+        steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
+        registers = (
+            level.words
+            + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            + REGISTERS_BESIDES
+        )
         threads = level.threads * batch
         warps = -(-threads // 32)
         resident = min(
@@ -436,15 +499,6 @@ def _learn(facts: Facts, sym: Sym, number: int) -> None:
 def _is_first_scalar_zero(access: t.Access, n: int) -> bool:
     term = access.terms[n]
     return isinstance(term, t.AtScalar) and term.index.constant == 0
-
-
-def _thin(
-    levels: list[tuple[Level, tuple[Sym, Sym] | None]], keep_every: int
-) -> list[tuple[Level, tuple[Sym, Sym] | None]]:
-    """Fewer levels for the general form: every other one, the largest always."""
-    if keep_every <= 1 or len(levels) <= 2:
-        return levels
-    return [level for n, level in enumerate(levels) if (len(levels) - 1 - n) % 2 == 0]
 
 
 def _power(number: int) -> int:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
-from tilec.passes.facts import Facts
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 
@@ -174,6 +174,15 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
                 kept = [k for k in range(op.arg.type.rank) if k not in op.axes]
                 for n, k in enumerate(kept):
                     join(op.out, n, op.arg, k)
+            case t.Dot():
+                rank = op.out.type.rank
+                for k in range(rank - 1):
+                    join(op.out, k, op.a, k)
+                for k in (*range(rank - 2), rank - 1):
+                    join(op.out, k, op.b, k)
+                join(op.a, rank - 1, op.b, rank - 2)
+                if op.accumulate is not None:
+                    join_all(op.out, op.accumulate)
             case t.For():
                 for c in op.carried:
                     note(c.entry)
@@ -241,7 +250,9 @@ def _access_axis(program: t.Program, access: t.Access, k: int) -> t.Axis:
     return one
 
 
-def _collect(program: t.Program, ops: list[t.Op], union: _Union, extents: dict[Key, t.Axis]) -> Axes:
+def _collect(
+    program: t.Program, ops: list[t.Op], union: _Union, extents: dict[Key, t.Axis]
+) -> Axes:
     axes = Axes()
     numbers: dict[Key, int] = {}
     for key in list(union.parent):
@@ -331,9 +342,7 @@ class _Cloner:
     def __init__(self, kinds: tuple[type[t.Op], ...], block: t.Block):
         self.kinds = kinds
         self.sources: dict[int, t.Op] = {}
-        self.next = 1 + max(
-            (v.id for v in Definitions.of(block).values.values()), default=0
-        )
+        self.next = 1 + max((v.id for v in Definitions.of(block).values.values()), default=0)
 
     def run(self, block: t.Block) -> t.Block:
         ops: list[t.Op] = []
@@ -383,7 +392,8 @@ def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
 
     def access(old: t.Access) -> t.Access:
         terms = tuple(
-            replace(term, index=new(term.index)) if isinstance(term, t.AtTile) else term for term in old.terms
+            replace(term, index=new(term.index)) if isinstance(term, t.AtTile) else term
+            for term in old.terms
         )
         return replace(old, terms=terms)
 
@@ -394,7 +404,16 @@ def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
             return replace(op, access=access(op.access))
         case t.Elementwise() | t.ReduceWith():
             return replace(op, args=tuple(map(new, op.args)))
-        case t.Cast() | t.Bitcast() | t.Rearrange() | t.Reshape() | t.Slice() | t.Reduce() | t.Scan() | t.TopK():
+        case (
+            t.Cast()
+            | t.Bitcast()
+            | t.Rearrange()
+            | t.Reshape()
+            | t.Slice()
+            | t.Reduce()
+            | t.Scan()
+            | t.TopK()
+        ):
             return replace(op, arg=new(op.arg))
         case t.Fill():
             return replace(op, arg=new(op.arg), value=new(op.value))
@@ -405,10 +424,14 @@ def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
         case t.Store() | t.Atomic():
             return replace(op, access=access(op.access), value=new(op.value))
         case t.For():
-            return replace(op, carried=tuple(replace(c, initial=new(c.initial)) for c in op.carried))
+            return replace(
+                op, carried=tuple(replace(c, initial=new(c.initial)) for c in op.carried)
+            )
         case t.If() | t.Assert():
             return replace(op, condition=new(op.condition))
         case t.Print():
-            return replace(op, parts=tuple(new(p) if isinstance(p, t.Value) else p for p in op.parts))
+            return replace(
+                op, parts=tuple(new(p) if isinstance(p, t.Value) else p for p in op.parts)
+            )
         case _:
             return op

@@ -1,8 +1,8 @@
 """All passes, in order, on one screen.
 
-    Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
-    Kernel IR lower · synchronize
-    Host      launch plan
+Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
+Kernel IR lower · synchronize
+Host      launch plan
 """
 
 from __future__ import annotations
@@ -12,14 +12,25 @@ from dataclasses import dataclass, replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import AllOf, Launch, LaunchCondition, LaunchPlan, Step, TargetPlan, Workspace, product
+from tilec.ir.facts import Facts
+from tilec.ir.launch import (
+    AllOf,
+    Launch,
+    LaunchCondition,
+    LaunchPlan,
+    Step,
+    TargetPlan,
+    Workspace,
+    product,
+)
 from tilec.ir.symbolic import Sym, ceildiv
-from tilec.passes import sink_stores, synchronize
+from tilec.passes import hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
+from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
-from tilec.passes.facts import Facts
 from tilec.passes.lower import lower_nest
 from tilec.passes.placement import place
+from tilec.passes.products import plan_products
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
 from tilec.targets.table import Target
@@ -55,11 +66,17 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(nest.body))
+        nest = replace(nest, body=sink_stores.run(hoist.run(nest.body)))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        variants = assign(program, nest, axes, placement, target, candidate.warps)
+        products = plan_products(nest, axes, target, candidate.warps)
+        if products is None:
+            variants = assign(program, nest, axes, placement, target, candidate.warps)
+        else:
+            variants = ProductAssignment(
+                program, nest, axes, placement, target, candidate, products
+            ).variants()
         snapshot("assign_layouts", variants)
         base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
         launches: list[Launch] = []
@@ -75,13 +92,20 @@ def run(
         instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
-    return Lowered(tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions))
+    return Lowered(
+        tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
+    )
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
     grid = ceildiv(numeric(kernel.instances), kernel.batch)
     return Launch(
-        kernel.name, _numbers(variant.condition, numeric), grid, kernel.threads, kernel.arguments
+        kernel.name,
+        _numbers(variant.condition, numeric),
+        grid,
+        kernel.threads,
+        kernel.arguments,
+        kernel.shared_bytes if kernel.dynamic else 0,
     )
 
 
@@ -167,7 +191,11 @@ def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     for tensor in program.tensors:
         for stride in tensor.strides or ():
             for var in sorted(stride.variables):
-                if var.kind == "scalar" and var not in strides and var.name not in {s.name for s in program.scalars}:
+                if (
+                    var.kind == "scalar"
+                    and var not in strides
+                    and var.name not in {s.name for s in program.scalars}
+                ):
                     strides.append(var)
     return LaunchPlan(
         program.name,

@@ -22,6 +22,8 @@ COSTS = {
 LOAD_COST = 4
 HOLD_ABOVE = 12
 """A computed tile with several sinks is held if computing it again costs more than this many slots an element."""
+HOLD_ABOVE_BESIDE_PRODUCTS = 2
+"""The same in a nest with products, whose tiles are in f32 registers anyway."""
 
 
 @dataclass
@@ -32,11 +34,13 @@ class Placement:
     held: set[int] = field(default_factory=set)
     hazards: dict[int, t.Store | t.Atomic] = field(default_factory=dict)
     sinks: dict[int, list[t.Op]] = field(default_factory=dict)
+    products: bool = False
 
 
 def place(nest: t.Nest) -> Placement:
     """Decide for every tile of a nest."""
     found = Placement()
+    found.products = any(isinstance(op, t.Dot) for op in all_ops(nest.body))
     definitions = Definitions.of(nest.body)
     ops = list(all_ops(nest.body))
     position = {id(op): n for n, op in enumerate(ops)}
@@ -57,12 +61,30 @@ def place(nest: t.Nest) -> Placement:
 
 def is_inline_kind(op: t.Op) -> bool:
     """Ops that exist only inside the loops that use them."""
-    return isinstance(op, t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Load | t.Iota | t.Full)
+    return isinstance(
+        op, t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Load | t.Iota | t.Full
+    )
+
+
+def from_memory(value: t.Value, definitions: Definitions) -> bool:
+    """Whether loads, spans and scalars alone make a tile."""
+    if value.type.rank == 0:
+        return True
+    op = definitions.defining.get(value.id)
+    if op is None or not is_inline_kind(op):
+        return False
+    return all(from_memory(v, definitions) for v in operands(op))
 
 
 def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> list[t.Op]:
     sinks: dict[int, t.Op] = {}
     for user in definitions.users[value.id]:
+        if (
+            isinstance(user, t.Dot)
+            and value is not user.accumulate
+            and from_memory(value, definitions)
+        ):
+            continue  # staged in shared memory by the product itself
         if is_inline_kind(user) and user.outs and user.out.type.rank:
             for sink in found.sinks[user.out.id]:
                 sinks[id(sink)] = sink
@@ -98,14 +120,17 @@ def _decide(
         for sink in sinks
         for loop in _loops_around(sink, definitions)
     )
-    hold = (len(sinks) > 1 and cost > HOLD_ABOVE) or (deeper and cost > 1)
+    limit = HOLD_ABOVE_BESIDE_PRODUCTS if found.products else HOLD_ABOVE
+    hold = (len(sinks) > 1 and cost > limit) or (deeper and cost > 1)
     if isinstance(op, t.Load):
         hold = len(sinks) > 1 or deeper
         for other in ops:
             if not isinstance(other, t.Store | t.Atomic) or other.access.tensor != op.access.tensor:
                 continue
             for sink in sinks:
-                if position[id(op)] < position[id(other)] and _after(sink, other, position, last, group, op):
+                if position[id(op)] < position[id(other)] and _after(
+                    sink, other, position, last, group, op
+                ):
                     hold = True
                     found.hazards[value.id] = other
             if _share_loop(op, other, definitions):

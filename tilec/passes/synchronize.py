@@ -53,9 +53,7 @@ def _block(ops: tuple[k.Op, ...], state: _State) -> tuple[k.Op, ...]:
             continue
         if isinstance(op, k.IfUniform):
             then, otherwise = state.copy(), state.copy()
-            op = replace(
-                op, then=_block(op.then, then), otherwise=_block(op.otherwise, otherwise)
-            )
+            op = replace(op, then=_block(op.then, then), otherwise=_block(op.otherwise, otherwise))
             state.join(then)
             state.join(otherwise)
             result.append(op)

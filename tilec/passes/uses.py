@@ -50,7 +50,16 @@ def operands(op: t.Op) -> tuple[t.Value, ...]:
             return index_tiles(op.access)
         case t.Elementwise():
             return op.args
-        case t.Cast() | t.Bitcast() | t.Rearrange() | t.Reshape() | t.Slice() | t.Reduce() | t.Scan() | t.TopK():
+        case (
+            t.Cast()
+            | t.Bitcast()
+            | t.Rearrange()
+            | t.Reshape()
+            | t.Slice()
+            | t.Reduce()
+            | t.Scan()
+            | t.TopK()
+        ):
             return (op.arg,)
         case t.Fill():
             return (op.arg, op.value)

@@ -3,7 +3,7 @@
 A *tile size* is used only as an extent (after `by`, as the second argument of `span`) and in `require`, `tune` and `key`;
 every other bracket parameter is a *program* parameter, part of the meaning.
 
-The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 64, 64, … in the
+The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 32, 32, … in the
 order declared; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
 4096 elements.
 """
@@ -11,7 +11,7 @@ order declared; without one, a lone tile size is 1024, two are 32 and 128, more 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, cast
 
@@ -23,7 +23,7 @@ from tilec.source.text import Span
 from tilec.syntax import ast
 from tilec.syntax.loading import Binding, Scope
 
-PRODUCT_TILES = (128, 128, 64)
+PRODUCT_TILES = (128, 128, 32)
 """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last."""
 
 SETTINGS = ("stages", "warps", "mma", "math")
@@ -193,14 +193,22 @@ class _Planner:
 
 
 def make_candidate(
-    kernel: ast.Kernel, scope: Scope, options: Mapping[str, str], sink: Sink
+    kernel: ast.Kernel,
+    scope: Scope,
+    options: Mapping[str, str],
+    sink: Sink,
+    *,
+    elsewhere: Collection[str] = (),
 ) -> Candidate | None:
     """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file.
+    An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
     tiles = tile_sizes(kernel)
     brackets = {b.name: b for b in kernel.brackets}
+    own = {b.name for b in kernel.brackets}
+    options = {n: t for n, t in options.items() if n in own or n not in elsewhere}
     given = _options(kernel, tiles, options, sink)
     tuned = _tune(planner, brackets, tiles)
     automatic = _automatic(kernel, tiles, given, tuned)
@@ -268,16 +276,17 @@ def _is_extent(value: object) -> bool:
 
 @dataclass
 class _Tuned:
-    """The first value that `tune` lists for each name, and its conditions."""
+    """The first value that `tune` lists for each name, all of them, and its conditions."""
 
     first: dict[str, Static]
     conditions: list[ast.Expr]
+    values: dict[str, list[Static]]
 
 
 def _tune(
     planner: _Planner, brackets: Mapping[str, ast.BracketParam], tiles: frozenset[str]
 ) -> _Tuned:
-    tuned = _Tuned({}, [])
+    tuned = _Tuned({}, [], {})
     kernel, sink = planner.kernel, planner.sink
     dims = _dimension_names(kernel)
     for clause in kernel.clauses:
@@ -303,6 +312,7 @@ def _tune(
                 if (name in tiles or name in TUNED_SETTINGS) and not _is_extent(value):
                     sink.error("E0217", f"a value of `{name}` is an integer from 1 on", expr.span)
                     continue
+                tuned.values.setdefault(name, []).append(value)
                 if number == 0:
                     tuned.first.setdefault(name, value)
         if clause.where is not None:
@@ -348,9 +358,7 @@ def _automatic(
 ) -> dict[str, int]:
     """The values of `auto` tile sizes by the rule above."""
     open_names = [
-        b.name
-        for b in kernel.brackets
-        if _is_auto(b) and b.name in tiles and b.name not in given and b.name not in tuned.first
+        b.name for b in kernel.brackets if _is_auto(b) and b.name in tiles and b.name not in given
     ]
     if has_product(kernel):
         order = [b.name for b in kernel.brackets if b.name in tiles]
@@ -378,7 +386,7 @@ def _choose(
             _same_kind(planner, bracket, given[name])
         return
     if _is_auto(bracket):
-        if name in tuned.first:
+        if name in tuned.first and automatic.get(name) not in tuned.values[name]:
             planner.values[name], planner.origin[name] = tuned.first[name], "auto"
         elif name in automatic:
             planner.values[name], planner.origin[name] = automatic[name], "auto"

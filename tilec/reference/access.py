@@ -152,7 +152,7 @@ class Accessor:
             assign(memory.data, targets, to_storage(data, memory.dtype))
         else:
             assign(memory.data, targets, data.astype(memory.data.dtype))
-            assign(memory.error, targets, self.upward(error, data.shape))
+            assign(memory.error, targets, self.upward(error, data, memory))
 
     def write(
         self, memory: Memory, at: tuple[Array, ...], data: Array, error: Array | None
@@ -162,15 +162,19 @@ class Accessor:
             memory.data[at] = to_storage(data, memory.dtype)
         else:
             memory.data[at] = data.astype(memory.data.dtype)
-            memory.error[at] = self.upward(error, data.shape)
+            memory.error[at] = self.upward(error, data, memory)
 
-    def upward(self, error: Array | None, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-        """Bounds as float32, rounded up; infinite where the instance hangs on an uncertain branch."""
+    def upward(self, error: Array | None, data: Array, memory: Memory) -> npt.NDArray[np.float32]:
+        """Bounds as float32, rounded up, with what the memory's own type rounds; infinite where the instance hangs on an
+        uncertain branch."""
         if self.machine.uncertain:
-            return np.full(shape, np.inf, np.float32)
+            return np.full(data.shape, np.inf, np.float32)
         if error is None:
-            return np.zeros(shape, np.float32)
+            return np.zeros(data.shape, np.float32)
+        if memory.data.dtype == np.float32:
+            error = np.where(error > 0, error + np.abs(data) * 2.0**-24, 0.0)
         short = error.astype(np.float32)
+        short = np.where(np.isnan(short), np.float32(0), short)
         return np.where(short > 0, np.nextafter(short, np.float32(np.inf)), short)
 
     # ---- pointwise accesses
@@ -268,7 +272,7 @@ class Accessor:
             target, given = memory.data, data.astype(memory.data.dtype)
         else:
             target, given = memory.data, data.astype(memory.data.dtype)
-            extra = self.upward(error, data.shape)
+            extra = self.upward(error, data, memory)
             if op == "add":
                 np.add.at(memory.error, at, extra)
                 if memory.mass is not None and memory.added is not None:

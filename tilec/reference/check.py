@@ -17,7 +17,7 @@ from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Program, Tensor
 from tilec.reference.check_evaluation import Block, Entity, Evaluation
 from tilec.reference.interpreter import scalar_values
-from tilec.reference.memory import Memory
+from tilec.reference.memory import Memory, wide_dtype
 from tilec.reference.numbers import Array, round_to
 from tilec.reference.whole import CannotBlock, TooLarge, Whole, Wholes
 from tilec.source.diagnostics import fail
@@ -37,7 +37,7 @@ AT_MOST = 1 << 27
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check says about one output: `expected` in float64 (int64, bool), of which `covered` elements are stated (None: all)."""
+    """What a check says about one output: `expected` in float64 (float32 for outputs of 16 bits or fewer, int64, bool), of which `covered` elements are stated (None: all)."""
 
     name: str
     expected: Array
@@ -188,8 +188,10 @@ class _Clause:
         tensor = self.program.tensor(name)
         shape = self.shape(tensor)
         if name not in self.expected:
-            kind = np.float64 if tensor.dtype.is_float else np.bool_
-            self.expected[name] = np.zeros(shape, np.int64 if tensor.dtype.is_integer else kind)
+            kind = np.dtype(np.int64 if tensor.dtype.is_integer else np.bool_)
+            if tensor.dtype.is_float:
+                kind = wide_dtype(tensor.dtype)
+            self.expected[name] = np.zeros(shape, kind)
             self.covered[name] = np.zeros(shape, np.bool_)
         target, covered = self.expected[name], self.covered[name]
         if block is not None:

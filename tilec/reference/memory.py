@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -92,9 +92,14 @@ def open_mesh(array: Array, positions: Sequence[Positions | int]) -> tuple[Array
     return np.ix_(*vectors)
 
 
+def wide_dtype(dtype: DType) -> np.dtype[Any]:
+    """What holds an expected float: float32 for types of 16 bits or fewer (half the memory), else float64."""
+    return np.dtype(np.float32) if dtype.bits <= 16 else np.dtype(np.float64)
+
+
 class Memory:
     """One tensor: `data` has the tensor's dimensions, in storage form (4-bit types unpacked). In bounded arithmetic float outputs
-    are float64 and `error` tells how far an allowed execution may be from them, infinite where nothing was stored."""
+    are wide and `error` tells how far an allowed execution may be from them, infinite where nothing was stored."""
 
     def __init__(
         self,
@@ -118,7 +123,7 @@ class Memory:
             self._accept(array)
         self.data = self._view(array)
         if bounded and written:
-            dtype = np.dtype(np.float64) if tensor.dtype.is_float else self.data.dtype
+            dtype = wide_dtype(tensor.dtype) if tensor.dtype.is_float else self.data.dtype
             if array is None or tensor.role == "inout":
                 self.data = np.array(self.data, dtype)
             else:

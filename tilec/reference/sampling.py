@@ -111,8 +111,16 @@ class _Estimate:
         self.largest = max(sizes.values(), default=1)
 
     def number(self, sym: Sym) -> int:
-        """A Sym's value, loaded integers taken as the largest dimension."""
-        return sym.evaluate(self.variable)
+        """A Sym's value, or an upper bound of it where it hangs on loaded integers."""
+        if all(v.kind in ("dim", "tile", "trip") for v in sym.variables):
+            return sym.evaluate(self.variable)
+
+        def reach(var: Var) -> tuple[int, int]:
+            value = self.variable(var)
+            return (value, value) if var.kind in ("dim", "tile", "trip") else (0, self.largest)
+
+        high = sym.bounds(reach)[1]
+        return self.largest if high is None else high
 
     def variable(self, var: Var) -> int:
         """One variable."""

@@ -118,10 +118,22 @@ class TileError(Exception):
         return max((exit_code(d.code) for d in self.diagnostics if d.level == "error"), default=1)
 
 
-def fail(code: str, message: str, span: Span | None = None, *, label: str = "", note: str = "", help: str = "") -> TileError:
+def fail(
+    code: str,
+    message: str,
+    span: Span | None = None,
+    *,
+    label: str = "",
+    note: str = "",
+    help: str = "",
+) -> TileError:
     """A TileError of one diagnostic, to be raised by the caller."""
     return TileError(
-        [Diagnostic(code, message, span, label, (), (note,) if note else (), (help,) if help else ())]
+        [
+            Diagnostic(
+                code, message, span, label, (), (note,) if note else (), (help,) if help else ()
+            )
+        ]
     )
 
 
@@ -150,7 +162,13 @@ class Sink:
         """Add one message (a warning where the code starts with W)."""
         self.add(
             Diagnostic(
-                code, message, span, label, secondary, (note,) if note else (), (help,) if help else ()
+                code,
+                message,
+                span,
+                label,
+                secondary,
+                (note,) if note else (),
+                (help,) if help else (),
             )
         )
 

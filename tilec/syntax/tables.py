@@ -7,15 +7,13 @@ step of the build). A bare checkout builds them once into the cache directory, `
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import sys
-import tempfile
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.resources import resource_path, resource_text
+from tilec.resources import cache_directory, publish, resource_path, resource_text
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -31,16 +29,6 @@ def fingerprint(grammar: str) -> str:
 
     version = f"{lark.__version__} {sys.version_info[0]}.{sys.version_info[1]}"
     return hashlib.sha256(f"{version}\n{grammar}".encode()).hexdigest()
-
-
-def cache_directory() -> Path:
-    """`TILEC_CACHE_DIR`, else the user's cache directory of tilec. It may not exist."""
-    chosen = os.environ.get("TILEC_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("tilec", appauthor=False))
 
 
 def build(grammar: str) -> bytes:
@@ -98,23 +86,6 @@ def _unpack(content: bytes, expected: bytes, transformer: object) -> Lark | None
     data = pickle.loads(body)
     parser: Lark = load(data["data"], data["memo"], transformer=transformer)
     return parser
-
-
-def publish(path: Path, content: bytes) -> bool:
-    """Write `path` in one step, whoever else does so; False where the directory cannot be written."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        return False
-    return True
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType, U8
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,21 @@ _SM80 = (
 _SM89 = _SM80 + tuple(
     Product("mma", a, b, F32, 16, 8, 32) for a in (F8E4M3, F8E5M2) for b in (F8E4M3, F8E5M2)
 )
+_Majors = tuple[Literal["k", "n"], ...]
+_K: _Majors = ("k",)
+_KN: _Majors = ("k", "n")
 _SM90A = _SM89 + tuple(
     Product("wgmma", a, b, acc, 64, 256, k, tf32, majors)
     for a, b, acc, k, tf32, majors in (
-        (F16, F16, F32, 16, False, ("k", "n")),
-        (BF16, BF16, F32, 16, False, ("k", "n")),
-        (F32, F32, F32, 8, True, ("k",)),
-        (I8, I8, I32, 32, False, ("k",)),
-        (U8, U8, I32, 32, False, ("k",)),
-        (F8E4M3, F8E4M3, F32, 32, False, ("k",)),
-        (F8E4M3, F8E5M2, F32, 32, False, ("k",)),
-        (F8E5M2, F8E4M3, F32, 32, False, ("k",)),
-        (F8E5M2, F8E5M2, F32, 32, False, ("k",)),
+        (F16, F16, F32, 16, False, _KN),
+        (BF16, BF16, F32, 16, False, _KN),
+        (F32, F32, F32, 8, True, _K),
+        (I8, I8, I32, 32, False, _K),
+        (U8, U8, I32, 32, False, _K),
+        (F8E4M3, F8E4M3, F32, 32, False, _K),
+        (F8E4M3, F8E5M2, F32, 32, False, _K),
+        (F8E5M2, F8E4M3, F32, 32, False, _K),
+        (F8E5M2, F8E5M2, F32, 32, False, _K),
     )
 )
 

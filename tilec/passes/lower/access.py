@@ -68,9 +68,11 @@ def at_least(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
     if context.facts.prove_nonnegative(-limit):
         return guards
     bound = context.limit(limit, axis.name + "_begin")
-    guards.element.append(
-        k.Apply("ge", (k.Index(coordinate(axis), I32), bound), BOOL)
-    )
+    if axis.layout.vector == 1:
+        at = k.Index(coordinate(axis, element=False), I32)
+        guards.vector.append(k.Apply("ge", (at, bound), BOOL))
+        return guards
+    guards.element.append(k.Apply("ge", (k.Index(coordinate(axis), I32), bound), BOOL))
     guards.awkward = True
     return guards
 
@@ -119,7 +121,9 @@ class AddressBuilder:
     def __init__(self, context: Context):
         self.context = context
 
-    def index_tile(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.Expr, Guards]:
+    def index_tile(
+        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...]
+    ) -> tuple[k.Expr, Guards]:
         """The element of an index tile, and the guards of its own presence."""
         raise AssertionError("given by the body")
 
@@ -132,7 +136,9 @@ class AddressBuilder:
         view = next((v for v in context.program.views if v.name == access.view), None)
         dims = tensor.dims if view is None else view.dims
         strides = (
-            tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
+            tensor.row_major
+            if view is None
+            else t.Tensor("", tensor.dtype, dims, "input").row_major
         )
         base = Sym.of(0)
         moving = Sym.of(0)
@@ -205,7 +211,12 @@ class AddressBuilder:
         name = context.names.unique(f"{tensor.name}_at")
         context.out.append(
             k.Pointer(
-                name, tensor.name, tensor.dtype, context.index(base, wide=True), writable, span=span_op.span
+                name,
+                tensor.name,
+                tensor.dtype,
+                context.index(base, wide=True),
+                writable,
+                span=span_op.span,
             )
         )
         return name

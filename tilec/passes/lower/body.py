@@ -1,14 +1,15 @@
 """One walk of registers: evaluates tiles element by element inside a TileLoop.
 
-    tile_loop c                             the vectors of the axes
-      x_tile = load_vector x_row + c_at     loads that only this walk needs, and then, for each element,
-      row = convert f32 x_tile              named or shared intermediate values, and the sink's own ops
-      accumulate max row_max row
+tile_loop c                             the vectors of the axes
+  x_tile = load_vector x_row + c_at     loads that only this walk needs, and then, for each element,
+  row = convert f32 x_tile              named or shared intermediate values, and the sink's own ops
+  accumulate max row_max row
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -33,7 +34,21 @@ Coords = tuple[k.LoopAxis | None, ...]
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 ACCURACY = frozenset(
-    {"div", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "pow"}
+    {
+        "div",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "sigmoid",
+        "pow",
+    }
 )
 """Functions that come in several accuracies."""
 
@@ -41,9 +56,10 @@ ACCURACY = frozenset(
 class Body(AddressBuilder):
     """Collects the ops of one walk over `axes`."""
 
-    def __init__(self, context: Context, axes: tuple[k.LoopAxis, ...]):
+    def __init__(self, context: Context, axes: tuple[k.LoopAxis, ...], inline_only: bool = False):
         super().__init__(context)
         self.axes = axes
+        self.inline_only = inline_only
         self.prelude: list[k.Op] = []
         self.loads: list[k.Op] = []
         self.elements: list[k.Op] = []
@@ -81,7 +97,7 @@ class Body(AddressBuilder):
         context = self.context
         if value.type.rank == 0:
             return context.scalar(value)
-        fragment = context.fragments.get(value.id)
+        fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
             return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
@@ -105,7 +121,9 @@ class Body(AddressBuilder):
             self.context.walks[fragment.name] = walk + 1
             again = fragment
             if walk:
-                again = k.Fragment(self.local_name(f"{fragment.name}_again"), fragment.rep, (fast,), local=True)
+                again = k.Fragment(
+                    self.local_name(f"{fragment.name}_again"), fragment.rep, (fast,), local=True
+                )
                 self.loads.append(k.Reload(again, fragment, walk))
             self.reloaded[fragment.name] = again
         return self.reloaded[fragment.name]
@@ -271,8 +289,40 @@ class Body(AddressBuilder):
                 )
             )
         body += [without(op, around) for op in after]
-        self.context.out.append(k.TileLoop(self.axes, tuple(around), tuple(body), span=span))
+        loop = k.TileLoop(self.axes, tuple(around), tuple(body), span=span)
+        self.context.out.append(whole_or_cut(loop, span))
         self.context.names.release(self.local_names)
+
+
+def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
+    """A walk whose vectors an upper bound may cut: where the bound leaves all of the tile, a form without the cuts."""
+    cuts = {
+        op.count
+        for op in loop.body
+        if isinstance(op, k.LoadVector | k.StoreVector) and op.count is not None
+    }
+    bounds: dict[k.Expr, None] = {}
+    for cut in sorted(cuts, key=repr):
+        for bound in cut_bounds(cut):
+            bounds[bound] = None
+    fast = next((a for a in loop.axes if a.vectorised), None)
+    guarded = any(isinstance(op, k.Elements) and op.guards for op in loop.body)
+    if not bounds or fast is None or fast.layout.streams or guarded:
+        return loop
+    capacity = k.Literal_(fast.layout.capacity, I32)
+    conditions = tuple(k.Apply("ge", (bound, capacity), BOOL) for bound in bounds)
+    body = tuple(
+        replace(op, count=None) if isinstance(op, k.LoadVector | k.StoreVector) else op
+        for op in loop.body
+    )
+    return k.IfUniform(conjunction(conditions), (replace(loop, body=body),), (loop,), span=span)
+
+
+def cut_bounds(count: k.Expr) -> list[k.Expr]:
+    """The bounds whose least makes a tail's count."""
+    if isinstance(count, k.Apply) and count.op == "min":
+        return [bound for arg in count.args for bound in cut_bounds(arg)]
+    return [count.args[0]] if isinstance(count, k.Apply) else []
 
 
 def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
@@ -301,7 +351,8 @@ def vector_access(address: Address, fast: k.LoopAxis) -> bool:
 def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
     """How many elements of the current vector exist, None for all."""
     counts = [
-        k.Apply("offset_sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32) for _, bound in guards.tails
+        k.Apply("offset_sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32)
+        for _, bound in guards.tails
     ]
     if not counts:
         return None
@@ -314,7 +365,7 @@ def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
 def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -> k.Expr:
     """The operation on scalars: narrow floats compute in f32, in strict mode rounded after each operation."""
     dtype = op.out.type.dtype
-    math = "strict" if context.program.math == "strict" else "fast"
+    math: Literal["fast", "strict", "half"] = context.program.math
     if math == "fast" and op.out.id in context.half and op.op in ("tanh", "sigmoid"):
         math = "half"
     if op.op == "where":
@@ -325,7 +376,7 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
     if op.op in COMPARISONS:
         return k.Apply(op.op, tuple(computed), BOOL)
     rep = compute_type(dtype)
-    result: k.Expr = k.Apply(op.op, tuple(computed), rep, math)  # type: ignore[arg-type]
+    result: k.Expr = k.Apply(op.op, tuple(computed), rep, math)
     if context.program.math == "strict" and rep != dtype:
         result = converted(result, dtype)
     return result

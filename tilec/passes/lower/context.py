@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
+from tilec.ir.facts import Facts
+from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.facts import Facts
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
@@ -46,6 +47,18 @@ class Context:
     value_names: dict[int, str] = field(default_factory=dict)
     """C names (or numbers) of integer scalars by the id of the value"""
     shared: list[k.SharedBuffer] = field(default_factory=list)
+    tiles: list[k.TileBuffer] = field(default_factory=list)
+    staged: dict[int, k.TileAddress] = field(default_factory=dict)
+    """operand tiles by the id of the value they hold"""
+    extra_axes: list[k.LoopAxis] = field(default_factory=list)
+    ring_values: set[int] = field(default_factory=set)
+    """operands whose tiles a ring brings"""
+    staged_once: set[int] = field(default_factory=set)
+    """operands that were staged in front of a loop"""
+    lower_scalar: Callable[[t.Op], None] = lambda op: None
+    """lowers a scalar op once more"""
+    renames: dict[Var, Sym] = field(default_factory=dict)
+    """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])
     pointers: dict[str, bool] = field(default_factory=dict)
     """tensors used, and whether they are written"""
@@ -69,29 +82,44 @@ class Context:
         present = {a.name: a for a in axes if a is not None}
 
         def rank(axis: k.LoopAxis) -> tuple[bool, int, str]:
-            digit = axis.layout.thread_digit
-            return (axis.vectorised, -(digit.divisor if digit else 0), axis.name)
+            divisors = [d.divisor for d in axis.layout.thread_digits]
+            return (axis.vectorised, -min(divisors, default=0), axis.name)
 
         return tuple(sorted(present.values(), key=rank))
 
-    def thread_axes(self) -> list[k.LoopAxis]:
-        """One axis for each slot of threads that is wider than one."""
-        found: dict[int, k.LoopAxis] = {}
+    def thread_digits(self) -> list[tuple[k.LoopAxis, Digit]]:
+        """The digits that tell the threads of an instance apart, each with an axis that has it."""
+        found: dict[tuple[int, int], tuple[k.LoopAxis, Digit]] = {}
         for axis in self.variant.level.axes.values():
-            digit = axis.layout.thread_digit
-            if digit is not None and digit.radix > 1:
-                found.setdefault(digit.divisor, axis)
-        return [found[d] for d in sorted(found)]
+            for digit in axis.layout.thread_digits:
+                if digit.radix > 1:
+                    found.setdefault((digit.divisor, digit.radix), (axis, digit))
+        return [found[key] for key in sorted(found)]
 
     # ---- expressions of sizes
 
     def index(self, sym: Sym, rep: DType = I32, wide: bool = False) -> k.Expr:
         """A symbolic integer as an expression; notes the variables it needs."""
+        sym = sym.substitute(self._renamed)
         sym = self.facts.numeric(sym) if not self._keeps_tiles(sym) else sym
         self.used_syms |= sym.variables
         if sym.constant is not None and not wide:
             return k.Literal_(sym.constant, rep)
         return k.Index(sym, rep, wide)
+
+    def _renamed(self, var: Var) -> Sym | None:
+        """A variable under its present name: integer scalars are C variables or numbers by now."""
+        if var in self.renames:
+            return self.renames[var]
+        if var.kind == "value":
+            name = self.value_names[var.key]
+            negative = name.startswith("-")
+            return (
+                Sym.of(int(name))
+                if name.lstrip("-").isdigit() or negative
+                else Sym.of(Var(name, "scalar"))
+            )
+        return None
 
     def _keeps_tiles(self, sym: Sym) -> bool:
         """Tile-size names stay readable in the text unless the whole is a number."""
@@ -104,13 +132,14 @@ class Context:
             return k.Literal_(numeric.constant, I32)
         if len(numeric.terms) == 1 and numeric.is_atomic and not _applies(numeric):
             return self.index(sym)
+        key = sym.substitute(self._renamed)
         for scope in self.limits:
-            if sym in scope:
-                return scope[sym]
+            if key in scope:
+                return scope[key]
         name = self.names.unique(f"{hint}_end")
         self.out.append(k.Let(name, I32, self.index(sym)))
         local = k.Local(name, I32)
-        self.limits[-1][sym] = local
+        self.limits[-1][key] = local
         return local
 
     # ---- values
@@ -149,9 +178,19 @@ def converted(expr: k.Expr, rep: DType) -> k.Expr:
     """The expression in another representation."""
     if expr.rep == rep:
         return expr
-    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_float and rep not in NARROW_FLOATS:
+    if (
+        isinstance(expr, k.Literal_)
+        and rep.is_float
+        and expr.rep.is_float
+        and rep not in NARROW_FLOATS
+    ):
         return k.Literal_(float(expr.value), rep)
-    if isinstance(expr, k.Literal_) and rep.is_float and expr.rep.is_integer and rep not in NARROW_FLOATS:
+    if (
+        isinstance(expr, k.Literal_)
+        and rep.is_float
+        and expr.rep.is_integer
+        and rep not in NARROW_FLOATS
+    ):
         return k.Literal_(float(expr.value), rep)
     return k.Apply("convert", (expr,), rep)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.launch import Argument, IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.facts import Facts
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
@@ -20,10 +19,12 @@ from tilec.passes.lower.body import (
     vector_access,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.finish import finish
 from tilec.passes.lower.names import Names
-from tilec.passes.lower.reductions import lower_reduce
+from tilec.passes.lower.products import Ring, lower_dot, rings, stage_now, staged_loads
+from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
-from tilec.passes.uses import Definitions, all_ops
+from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 
 
@@ -61,8 +62,10 @@ def lower_nest(
         context.var_names[loop.index] = c_name
         grid.append(k.GridDigit(c_name, loop.trips))
         context.used_syms |= loop.trips.variables
-    _Statements(context).block(nest.body)
-    return _finish(context, tuple(grid), name, body_name)
+    statements = _Statements(context)
+    context.lower_scalar = statements.op
+    statements.block(nest.body)
+    return finish(context, tuple(grid), name, body_name)
 
 
 def _half(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
@@ -107,8 +110,23 @@ class _Statements:
 
     def __init__(self, context: Context):
         self.context = context
+        self.staged = staged_loads(context) if context.variant.products is not None else {}
+
+    def _stage_once(self, op: t.Load) -> bool:
+        """Stage an operand here if the products that read it stand in a loop below; says whether nothing else needs the load."""
+        context = self.context
+        plan, operand = self.staged[op.out.id]
+        home = context.definitions.loops[op.out.id]
+        if (
+            context.definitions.loops[plan.op.out.id] != home
+            and op.out.id not in context.ring_values
+        ):
+            stage_now(context, operand, plan, op.span)
+            context.staged_once.add(operand.source.id)
+        return not context.placement.sinks.get(op.out.id)
 
     def block(self, block: t.Block) -> None:
+        """Ops in order; neighbouring reductions and stores that share a walk go together."""
         ops = list(block.ops)
         n = 0
         while n < len(ops):
@@ -120,12 +138,15 @@ class _Statements:
                     n += 1
                 self._stores(group)
             else:
-                self._op(op)
+                self.op(op)
             n += 1
 
-    def _op(self, op: t.Op) -> None:
+    def op(self, op: t.Op) -> None:
+        """Emit one op."""
         context = self.context
         match op:
+            case t.Dot():
+                lower_dot(context, op)
             case t.Constant():
                 context.bind_scalar(op.out, k.Literal_(op.value, op.out.type.dtype))
             case t.FromSym():
@@ -163,6 +184,8 @@ class _Statements:
                 context.bind_scalar(op.out, k.Apply("bitcast", (arg,), op.out.type.dtype))
             case t.Fill() if op.out.type.rank == 0:
                 context.bind_scalar(op.out, context.scalar(op.arg))
+            case t.Load() if op.out.id in self.staged and self._stage_once(op):
+                pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
                     self._hold(op)
@@ -225,7 +248,9 @@ class _Statements:
                 return
         self._evaluate_into(value, coords, name)
 
-    def _evaluate_into(self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str) -> k.Fragment:
+    def _evaluate_into(
+        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str
+    ) -> k.Fragment:
         context = self.context
         body = Body(context, context.ordered(coords))
         body.count(value)
@@ -255,11 +280,13 @@ class _Statements:
 
     def _meets_others(self, op: t.Store) -> bool:
         """Whether another access of the instance may touch what this store writes, from another thread."""
-        for other in all_ops(self.context.nest.body):
-            if isinstance(other, t.Load | t.Store | t.Atomic) and other is not op:
-                if other.access.tensor == op.access.tensor and other.access != op.access:
-                    return True
-        return False
+        return any(
+            isinstance(other, t.Load | t.Store | t.Atomic)
+            and other is not op
+            and other.access.tensor == op.access.tensor
+            and other.access != op.access
+            for other in all_ops(self.context.nest.body)
+        )
 
     def _access_axes(self, op: t.Store | t.Atomic) -> tuple[k.LoopAxis | None, ...]:
         context = self.context
@@ -284,7 +311,9 @@ class _Statements:
             if source.type.rank:
                 own = tuple(
                     None if axis.is_one else c
-                    for axis, c in zip(source.type.axes, coords[len(coords) - source.type.rank :], strict=True)
+                    for axis, c in zip(
+                        source.type.axes, coords[len(coords) - source.type.rank :], strict=True
+                    )
                 )
             expr = body.value(source, own)
             address = body.address(op.access, coords, writable=True, span_op=op)
@@ -312,10 +341,16 @@ class _Statements:
                 )
             else:
                 store = k.StoreElement(
-                    address.pointer, address.element, converted(expr, dtype), guards.all, span=op.span
+                    address.pointer,
+                    address.element,
+                    converted(expr, dtype),
+                    guards.all,
+                    span=op.span,
                 )
                 inside.append(store)
-            common = list(guards.vector) if common is None else [g for g in common if g in guards.vector]
+            common = (
+                list(guards.vector) if common is None else [g for g in common if g in guards.vector]
+            )
         body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
         lifted = Guards(vector=common or [])
         if axes:
@@ -326,12 +361,16 @@ class _Statements:
     def _one_thread(self, axes: tuple[k.LoopAxis, ...]) -> tuple[k.Expr, ...]:
         """Guards that leave one of the threads that hold the same element."""
         context = self.context
-        covered = {a.layout.thread_digit.divisor for a in axes if a.layout.thread_digit is not None}
-        return tuple(
-            k.Apply("eq", (k.Index(Sym.of(Var(a.lane, "scalar")), I32), k.Literal_(0, I32)), BOOL)
-            for a in context.thread_axes()
-            if a.layout.thread_digit is not None and a.layout.thread_digit.divisor not in covered
-        )
+        covered = {(d.divisor, d.radix) for a in axes for d in a.layout.thread_digits}
+        guards: list[k.Expr] = []
+        for axis, digit in context.thread_digits():
+            if (digit.divisor, digit.radix) in covered:
+                continue
+            number = Sym.of(Var(axis.lane, "scalar"))
+            if not axis.layout.is_blocked:
+                number = THREAD // digit.divisor % digit.radix
+            guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))
+        return tuple(guards)
 
     def _atomic(self, op: t.Atomic) -> None:
         context = self.context
@@ -342,7 +381,9 @@ class _Statements:
         if op.value.type.rank:
             own = tuple(
                 None if axis.is_one else c
-                for axis, c in zip(op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True)
+                for axis, c in zip(
+                    op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True
+                )
             )
         body.count(op.value)
         expr = body.value(op.value, own)
@@ -353,7 +394,12 @@ class _Statements:
         guards.vector += [*self._one_thread(axes), *context.live]
         dtype = context.program.tensor(op.access.tensor).dtype
         atomic = k.AtomicElement(
-            op.op, address.pointer, address.element, converted(expr, dtype), _distinct(guards.all), span=op.span
+            op.op,
+            address.pointer,
+            address.element,
+            converted(expr, dtype),
+            _distinct(guards.all),
+            span=op.span,
         )
         if axes:
             body.finish(Guards(), [atomic], [], op.span)
@@ -372,9 +418,15 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
-        body, outer = [], context.out  # type: ignore[var-annotated]
-        context.out = body
+        ring = None
+        if context.variant.products is not None and rings(context, op):
+            ring = Ring(context, op, trips)
+            ring.prologue()
+        body: list[k.Op] = []
+        outer, context.out = context.out, body
         context.limits.append({})
+        if ring is not None:
+            ring.head(name)
         self.block(op.body)
         self._yields(op, variables)
         context.limits.pop()
@@ -416,7 +468,7 @@ class _Statements:
         """Every next value is computed before any variable changes."""
         context = self.context
         finals: list[k.Op] = []
-        for carried, variable in zip(op.carried, variables, strict=True):
+        for number, (carried, variable) in enumerate(zip(op.carried, variables, strict=True)):
             following = carried.next
             if following is carried.entry:
                 continue
@@ -428,15 +480,39 @@ class _Statements:
                     expr = k.Local(name, expr.rep)
                 finals.append(k.Assign(variable, expr))
                 continue
+            made = context.fragments.get(following.id)
+            if made is variable:
+                continue
+            whole = made is not None and made.rep == variable.rep and made.axes == variable.axes
+            if made is not None and whole and made not in variables:
+                finals.append(k.CopyFragment(variable, made))
+                continue
             coords = context.loop_axes(carried.entry)
             body = Body(context, variable.axes)
             body.count(following)
             expr = converted(body.value(following, _coords_for(following, coords)), variable.rep)
-            fresh = k.Fragment(context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes)
+            later = [c.next for c in op.carried[number + 1 :]]
+            if not any(self._reads(value, carried.entry) for value in later):
+                body.finish(Guards(), [k.Assign(variable, expr)], [], carried.entry.span)
+                continue
+            fresh = k.Fragment(
+                context.names.unique(f"{variable.name}_next"), variable.rep, variable.axes
+            )
             context.out.append(k.Declare(fresh, None))
             body.finish(Guards(), [k.Assign(fresh, expr)], [], carried.entry.span)
+            context.fragments[following.id] = fresh
             finals.append(k.CopyFragment(variable, fresh))
         context.out += finals
+
+    def _reads(self, value: t.Value, entry: t.Value) -> bool:
+        """Whether evaluating a value element by element reads a carried name's register."""
+        context = self.context
+        if value is entry:
+            return True
+        if value.id in context.fragments or value.id in context.scalars:
+            return False
+        source = context.definitions.defining.get(value.id)
+        return source is not None and any(self._reads(v, entry) for v in operands(source))
 
     def _branch(self, op: t.If) -> None:
         context = self.context
@@ -445,7 +521,9 @@ class _Statements:
             value = merge.result
             rep = compute_type(value.type.dtype)
             variable = k.Fragment(
-                context.names.unique(value.name or "merged"), rep, context.ordered(context.loop_axes(value))
+                context.names.unique(value.name or "merged"),
+                rep,
+                context.ordered(context.loop_axes(value)),
             )
             context.out.append(k.Declare(variable, k.Literal_(0, rep)))
             variables.append(variable)
@@ -476,10 +554,14 @@ class _Statements:
             self._rebind(merge.result, variable)
 
 
-def _coords_for(value: t.Value, coords: tuple[k.LoopAxis | None, ...]) -> tuple[k.LoopAxis | None, ...]:
+def _coords_for(
+    value: t.Value, coords: tuple[k.LoopAxis | None, ...]
+) -> tuple[k.LoopAxis | None, ...]:
     if value.type.rank == 0:
         return ()
-    return tuple(None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True))
+    return tuple(
+        None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
+    )
 
 
 def _distinct(guards: tuple[k.Expr, ...]) -> tuple[k.Expr, ...]:
@@ -508,75 +590,3 @@ def _before_rounding(context: Context, value: t.Value) -> t.Value:
     ):
         return op.arg
     return value
-
-
-def _finish(
-    context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name: str
-) -> k.Kernel:
-    variant = context.variant
-    program = context.program
-    instances = Sym.of(1)
-    for digit in grid:
-        instances = instances * digit.trips
-    used = set(context.used_syms)
-    arguments: list[Argument] = []
-    tensors = []
-    for tensor in program.tensors:
-        if tensor.name in context.pointers:
-            arguments.append(PointerArgument(tensor.name))
-            tensors.append((tensor.name, tensor.dtype, context.pointers[tensor.name]))
-    dims = [v for v in program.dims if v in used]
-    arguments += [IntegerArgument(v.name, Sym.of(v)) for v in dims]
-    for tensor in program.tensors:
-        for stride in tensor.strides or ():
-            for var in sorted(stride.variables):
-                if var not in dims and var.kind == "scalar" and var in used:
-                    arguments.append(IntegerArgument(var.name, Sym.of(var)))
-    used_scalars = _scalars_used(context)
-    arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
-    axes = tuple(
-        sorted(
-            {a.name: a for a in variant.level.axes.values()}.values(),
-            key=lambda a: (a.layout.thread_digit.divisor if a.layout.thread_digit else 0, a.name),
-        )
-    )
-    constants: list[tuple[str, int]] = [
-        (tile, number)
-        for tile, number in program.tiles.items()
-        if Var(tile, "tile") in used or any(Var(tile, "tile") in d.trips.variables for d in grid)
-    ]
-    return k.Kernel(
-        name,
-        body_name,
-        variant.level.threads * variant.batch,
-        variant.blocks_per_sm,
-        variant.batch,
-        tuple(constants),
-        tuple(arguments),
-        tuple(tensors),
-        grid,
-        instances,
-        axes,
-        tuple(context.shared),
-        tuple(context.out),
-        _variable_names(context),
-        variant.batch > 1,
-        context.nest.span,
-    )
-
-
-def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
-    names = dict(context.var_names)
-    for var in context.used_syms:
-        if var.kind == "value":
-            names[var] = context.value_names[var.key]
-    return tuple(sorted(names.items()))
-
-
-def _scalars_used(context: Context) -> set[str]:
-    found: set[str] = set()
-    for op in all_ops(context.nest.body):
-        if isinstance(op, t.Scalar):
-            found.add(op.name)
-    found |= {v.name for v in context.used_syms if v.kind == "scalar"}
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, I32, DType
+from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import coordinate
@@ -24,7 +24,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     if op.op in ("any", "all"):
         dtype = BOOL
     target = k.Fragment(
-        context.names.unique(f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name),
+        context.names.unique(
+            f"{op.op}_{_subject(context, value)}" if indexed or not result.name else result.name
+        ),
         dtype,
         context.ordered(kept),
         indexed=indexed,
@@ -45,12 +47,14 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     for n in op.axes:
         axis = coords[n]
         if axis is not None:
-            digit = axis.layout.thread_digit
-            if digit is not None and digit.radix > 1:
-                _exchange(context, op, target, axis, digit)
+            for digit in reversed(axis.layout.thread_digits):
+                if digit.radix > 1:
+                    _exchange(context, op, target, axis, digit)
     final: k.Expr = k.Element(target, dtype)
     if indexed:
-        plain = k.Fragment(context.names.unique(result.name or f"{target.name}_at"), I32, target.axes)
+        plain = k.Fragment(
+            context.names.unique(result.name or f"{target.name}_at"), I32, target.axes
+        )
         context.out.append(k.Declare(plain, None))
         _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op)
         target = plain
@@ -84,10 +88,15 @@ def _exchange(
     current = k.Element(target, target.rep)
     if digit.divisor < 32:
         lanes = min(digit.radix, 32 // digit.divisor)
+        named = axis.name if axis.layout.is_blocked else ""
         _each(
             context,
             target,
-            [k.Assign(target, k.LaneReduce(op.op, current, target.rep, axis.name, digit.divisor))],
+            [
+                k.Assign(
+                    target, k.LaneReduce(op.op, current, target.rep, named, lanes, digit.divisor)
+                )
+            ],
             op,
         )
         partials = digit.radix // lanes
@@ -99,7 +108,12 @@ def _exchange(
 
 
 def _through_shared(
-    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit, partials: int
+    context: Context,
+    op: t.Reduce,
+    target: k.Fragment,
+    axis: k.LoopAxis,
+    digit: Digit,
+    partials: int,
 ) -> None:
     indexed = op.op in ("argmax", "argmin")
     threads = context.variant.level.threads * context.variant.batch
@@ -107,7 +121,8 @@ def _through_shared(
     slots = threads // 32 * spacing if digit.divisor < 32 else threads
     name = context.names.unique(f"{target.name}_partial")
     registers = _registers(target)
-    plain = digit.divisor == 1 and registers == 1 and context.variant.batch == 1
+    blocked = axis.layout.is_blocked
+    plain = blocked and digit.divisor == 1 and registers == 1 and context.variant.batch == 1
     context.shared.append(
         k.SharedBuffer(
             name,
@@ -135,9 +150,11 @@ def _through_shared(
     read = slot + first + THREAD % digit.divisor
     stride = digit.divisor
     threads_constant = Sym.of(Var(f"kThreads{axis.suffix}", "scalar"))
-    count: k.Expr = k.Index(threads_constant // 32, I32)
-    if digit.divisor > 1:
-        count = k.Index(threads_constant, I32) if digit.divisor >= 32 else k.Literal_(partials, I32)
+    count: k.Expr = k.Literal_(partials, I32)
+    if blocked and digit.divisor == 1:
+        count = k.Index(threads_constant // 32, I32)
+    elif blocked and digit.divisor >= 32:
+        count = k.Index(threads_constant, I32)
     current = k.Element(target, target.rep)
     _each(context, target, [k.StoreShared(name, k.Index(write, I32), current, guards)], op)
     combined = k.WarpCombine(
@@ -162,4 +179,3 @@ def _register_number(target: k.Fragment) -> Sym:
         if axis.layout.vector > 1:
             number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "scalar"))
     return number
-

@@ -24,6 +24,16 @@ CODES: dict[str, CodeEntry] = {
         "4-bit tensors cannot be compiled yet",
         "`i4` and `u4` tensors are checked and interpreted, but have no CUDA form yet.",
     ),
+    "E0514": CodeEntry(
+        "no product of these element types",
+        "The target's tensor cores have no instruction for the operands of `@`. The message lists those that it has: convert with "
+        "`.to(…)`, write `dot(a, b, as = tf32)` for f32, or compile for a newer `--arch`.",
+    ),
+    "E0515": CodeEntry(
+        "the axes of a product cannot be laid out",
+        "An operand of `@` needs compile-time extents, and one axis cannot be the rows of one product and the columns of another in "
+        "the same nest. Walk a run-time extent with `for k in range(K by BK)`; give the second product a nest of its own.",
+    ),
     "E0601": CodeEntry(
         "a tile does not fit",
         "A tile that a loop carries, or that several statements need, must fit the registers of one block. Use a smaller tile "
@@ -33,6 +43,11 @@ CODES: dict[str, CodeEntry] = {
         "a row that must be read twice is overwritten in between",
         "A row that does not fit the registers of a block is read again by every reduction. Where the kernel overwrites it before "
         "the last of them, no such schedule exists. Bound the row with `require`, or write to a tensor of its own.",
+    ),
+    "E0603": CodeEntry(
+        "too much shared memory",
+        "The operand tiles of the products, times the depth of the ring, must fit the shared memory that the target gives one block. "
+        "Use smaller tiles (`-D BK=32`) or `schedule stages = 2`.",
     ),
     "W0601": CodeEntry(
         "a row is read more than once",

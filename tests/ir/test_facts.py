@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilec.analysis.facts import Facts, split_extreme
+from tilec.ir.facts import Facts, split_extreme
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 
 N, K = Var("N", "dim"), Var("K", "dim")

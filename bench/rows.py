@@ -1,0 +1,197 @@
+"""Row kernels and vector add beside PyTorch's copy and add: verified, then interleaved, ratios within each round.
+
+usage: python bench/rows.py [--out FILE] [--rounds N] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from triton.testing import do_bench
+
+sys.path.insert(0, str(Path(__file__).parent))
+from launchers import load
+
+ARCH = "sm_90"
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Median milliseconds with a cold L2."""
+    return float(do_bench(function, warmup=20, rep=100, return_mode="median"))
+
+
+def compare(
+    name: str,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    moved: float,
+    base: float,
+    rounds: int,
+) -> dict[str, object]:
+    """`moved` and `base` are the bytes of the two; the ratio is of bytes per second."""
+    ratios, mine, other = [], [], []
+    for _ in range(rounds):
+        a, b = timed(ours), timed(theirs)
+        mine.append(a)
+        other.append(b)
+        ratios.append((moved / a) / (base / b))
+    row = {
+        "case": name,
+        "ratio": round(statistics.median(ratios), 4),
+        "worst": round(min(ratios), 4),
+        "us": round(statistics.median(mine) * 1e3, 2),
+        "torch_us": round(statistics.median(other) * 1e3, 2),
+        "tbps": round(moved / statistics.median(mine) * 1e-9, 3),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    """Raises unless every element agrees to the rounding of its type."""
+    error = (actual.double() - expected).abs()
+    limit = (
+        2.0**-8 * expected.abs() + 1e-6
+        if actual.dtype == torch.bfloat16
+        else 1e-5 * expected.abs() + 1e-6
+    )
+    if not bool((error <= limit).all()):
+        raise SystemExit(f"{what} differs: {error.max().item()}")
+
+
+def rows(rounds: int, shapes: list[tuple[int, int]]) -> list[dict[str, object]]:
+    result = []
+    softmax = load("samples/softmax.tile", "softmax", ARCH)
+    rms = load("samples/norms.tile", "rms_norm", ARCH)
+    residual_norm = load("samples/norms.tile", "rms_norm_residual", ARCH)
+    layer = load("samples/norms.tile", "layer_norm", ARCH)
+    for r, c in shapes:
+        x = torch.randn(r, c, device="cuda", dtype=torch.bfloat16)
+        w = torch.randn(c, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(c, device="cuda", dtype=torch.bfloat16)
+        y = torch.empty_like(x)
+        z = torch.empty_like(x)
+        size = 2.0 * x.numel() * 2
+        copy = partial(z.copy_, x)
+        softmax(x, y, r, c)
+        part = slice(0, min(r, 512))
+        close(y[part], torch.softmax(x[part].double(), 1), f"softmax {r}x{c}")
+        close(y[-64:], torch.softmax(x[-64:].double(), 1), f"softmax {r}x{c}")
+        result.append(
+            compare(f"softmax {r}x{c}", partial(softmax, x, y, r, c), copy, size, size, rounds)
+        )
+        rms(x, w, y, r, c, 1e-6)
+        d = x[part].double()
+        close(
+            y[part],
+            d * torch.rsqrt((d * d).mean(1, keepdim=True) + 1e-6) * w.double(),
+            f"rms {r}x{c}",
+        )
+        result.append(
+            compare(
+                f"rms_norm {r}x{c}", partial(rms, x, w, y, r, c, 1e-6), copy, size, size, rounds
+            )
+        )
+        mean = torch.empty(r, device="cuda")
+        rstd = torch.empty(r, device="cuda")
+        if c <= 65536:
+            layer(x, w, b, y, mean, rstd, r, c, 1e-5)
+            expected = torch.nn.functional.layer_norm(d, (c,), w.double(), b.double(), 1e-5)
+            error = (y[part].double() - expected).abs()
+            assert bool((error <= 2.0**-8 * expected.abs() + 2e-4).all()), (
+                f"layer {r}x{c} {error.max()}"
+            )
+            result.append(
+                compare(
+                    f"layer_norm {r}x{c}",
+                    partial(layer, x, w, b, y, mean, rstd, r, c, 1e-5),
+                    copy,
+                    size,
+                    size,
+                    rounds,
+                )
+            )
+            res = torch.randn_like(x)
+            h = x[part].double() + res[part].double()
+            residual_norm(x, res, w, y, r, c, 1e-6)
+            close(
+                y[part],
+                h * torch.rsqrt((h * h).mean(1, keepdim=True) + 1e-6) * w.double(),
+                f"residual {r}x{c}",
+            )
+            result.append(
+                compare(
+                    f"rms_norm_residual {r}x{c}",
+                    partial(residual_norm, x, res, w, y, r, c, 1e-6),
+                    copy,
+                    2 * size,
+                    size,
+                    rounds,
+                )
+            )
+    return result
+
+
+def vectors(rounds: int, exponents: list[int]) -> list[dict[str, object]]:
+    result = []
+    for block in (1024, 2048, 512):
+        add = load("samples/vector_add.tile", "vector_add", ARCH, BN=block)
+        for exponent in exponents:
+            n = 2**exponent
+            a = torch.randn(n, device="cuda")
+            b = torch.randn(n, device="cuda")
+            c = torch.empty_like(a)
+            d = torch.empty_like(a)
+            add(a, b, c, n)
+            assert torch.equal(c, a + b)
+            size = 12.0 * n
+            result.append(
+                compare(
+                    f"vector_add 2^{exponent} BN={block}",
+                    partial(add, a, b, c, n),
+                    partial(torch.add, a, b, out=d),
+                    size,
+                    size,
+                    rounds,
+                )
+            )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    shapes = [(8192, 8192), (32768, 1024)]
+    if not options.quick:
+        shapes += [
+            (262144, 256),
+            (65536, 1000),
+            (16384, 4096),
+            (16384, 4097),
+            (4096, 32768),
+            (2048, 131072),
+        ]
+    table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)
+    if options.out:
+        head = {
+            "command": "python bench/rows.py " + " ".join(sys.argv[1:]),
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "arch": ARCH,
+            "method": "verified against float64, then triton do_bench medians with a cold L2, interleaved; ratio within each round, median",
+        }
+        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+//@ primitive SharedTile
+/// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring rows
+/// of one column of chunks lie in eight different bank groups: by exclusive or of the chunk with the
+/// row, or, where the number of chunks does not allow that, by an odd pitch.
+template <class T, int kRows, int kCols>
+struct alignas(128) SharedTile {
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kChunks = kCols / kChunk;
+  static constexpr bool kSwizzled = kChunks % 8 == 0 || (kChunks & (kChunks - 1)) == 0;
+  static constexpr int kPitch = kSwizzled || kChunks % 2 == 1 ? kCols : kCols + kChunk;
+  static_assert(kCols % kChunk == 0, "whole chunks");
+  T storage[kRows * kPitch];
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    int chunk = col / kChunk;
+    if constexpr (kSwizzled && kChunks >= 8) {
+      chunk ^= row % 8;
+    } else if constexpr (kSwizzled && kChunks > 1) {
+      chunk ^= row / (8 / kChunks) % kChunks;
+    }
+    return storage + row * kPitch + chunk * kChunk + col % kChunk;
+  }
+};
+//@ end
+
+//@ primitive store_shared_vector needs Vector includes <cstring>
+/// A vector of 16 bytes to shared memory.
+template <class T, int N>
+__device__ __forceinline__ void store_shared_vector(T* p, const Vector<T, N>& v) {
+  *reinterpret_cast<Vector<T, N>*>(p) = v;
+}
+//@ end
+
+//@ primitive dynamic_shared
+/// The CTA's dynamic shared memory, laid out as the struct T.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared() {
+  extern __shared__ uint4 dynamic_shared_storage[];
+  return *reinterpret_cast<T*>(dynamic_shared_storage);
+}
+//@ end
+
+//@ primitive OperandA includes <cstdint>
+/// A warp's 16 x k block of the left operand, in the registers of mma.
+struct OperandA {
+  uint32_t x[4];
+};
+//@ end
+
+//@ primitive OperandB includes <cstdint>
+/// A warp's k x 8 block of the right operand.
+struct OperandB {
+  uint32_t x[2];
+};
+//@ end
+
+//@ primitive load_a needs OperandA lane_id ldmatrix_x4
+/// Rows row … row+15 and 32 bytes of k from a tile that holds the operand's rows as its rows.
+template <class Tile>
+__device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
+  const int lane = lane_id();
+  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+}
+//@ end
+
+//@ primitive load_a_transposed needs OperandA lane_id ldmatrix_x4_trans
+/// The same from a tile that holds k as its rows (16-bit elements).
+template <class Tile>
+__device__ __forceinline__ void load_a_transposed(OperandA& a, Tile& tile, int row, int k) {
+  const int lane = lane_id();
+  ldmatrix_x4_trans(a.x, tile.at(k + lane / 16 * 8 + lane % 8, row + lane / 8 % 2 * 8));
+}
+//@ end
+
+//@ primitive load_b needs OperandB lane_id ldmatrix_x4 ldmatrix_x2
+/// kTiles blocks of eight columns from `column` on and 32 bytes of k, from a tile that holds the
+/// operand's columns as its rows.
+template <int kTiles, class Tile>
+__device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int column, int k) {
+  const int lane = lane_id();
+#pragma unroll
+  for (int n = 0; n + 1 < kTiles; n += 2) {
+    uint32_t r[4];
+    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
+                           k + lane / 8 % 2 * Tile::kChunk));
+    b[n].x[0] = r[0];
+    b[n].x[1] = r[1];
+    b[n + 1].x[0] = r[2];
+    b[n + 1].x[1] = r[3];
+  }
+  if constexpr (kTiles % 2 == 1) {
+    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
+                                         k + lane / 8 % 2 * Tile::kChunk));
+  }
+}
+//@ end
+
+//@ primitive load_b_transposed needs OperandB lane_id ldmatrix_x4_trans ldmatrix_x2_trans
+/// The same from a tile that holds k as its rows (16-bit elements).
+template <int kTiles, class Tile>
+__device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
+                                                  int k) {
+  const int lane = lane_id();
+#pragma unroll
+  for (int n = 0; n + 1 < kTiles; n += 2) {
+    uint32_t r[4];
+    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
+                                 column + n * 8 + lane / 16 * 8));
+    b[n].x[0] = r[0];
+    b[n].x[1] = r[1];
+    b[n + 1].x[0] = r[2];
+    b[n + 1].x[1] = r[3];
+  }
+  if constexpr (kTiles % 2 == 1) {
+    ldmatrix_x2_trans(b[kTiles - 1].x, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
+                                               column + (kTiles - 1) * 8));
+  }
+}
+//@ end
+
+//@ primitive pack_a needs OperandA Vector includes <cstring>
+/// The left operand from accumulator-shaped registers: rows `top` and eight below it, columns of two
+/// neighbouring blocks of eight (16-bit elements).
+template <class T>
+__device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left,
+                                       const Vector<T, 2>& bottom_left,
+                                       const Vector<T, 2>& top_right,
+                                       const Vector<T, 2>& bottom_right) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  memcpy(&a.x[0], &top_left, 4);
+  memcpy(&a.x[1], &bottom_left, 4);
+  memcpy(&a.x[2], &top_right, 4);
+  memcpy(&a.x[3], &bottom_right, 4);
+}
+//@ end
+
+//@ primitive MmaBf16 needs OperandA OperandB Vector mma_m16n8k16_bf16
+/// bf16 operands, f32 accumulators.
+struct MmaBf16 {
+  static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k16_bf16(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive MmaF16 needs OperandA OperandB Vector mma_m16n8k16_f16
+/// f16 operands, f32 accumulators.
+struct MmaF16 {
+  static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k16_f16(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive MmaTf32 needs OperandA OperandB mma_m16n8k8_tf32 includes <cstdint>
+/// f32 operands rounded to tf32 (nearest, ties away), f32 accumulators.
+struct MmaTf32 {
+  static __device__ __forceinline__ uint32_t round(uint32_t x) {
+    return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
+  }
+  static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    const uint32_t left[4] = {round(a.x[0]), round(a.x[1]), round(a.x[2]), round(a.x[3])};
+    const uint32_t right[2] = {round(b.x[0]), round(b.x[1])};
+    mma_m16n8k8_tf32(d, left, right);
+  }
+};
+//@ end
+
+//@ primitive MmaS8 needs OperandA OperandB mma_m16n8k32_s8
+/// i8 operands, i32 accumulators.
+struct MmaS8 {
+  static __device__ __forceinline__ void multiply(int (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k32_s8(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive MmaU8 needs OperandA OperandB mma_m16n8k32_u8
+/// u8 operands, i32 accumulators.
+struct MmaU8 {
+  static __device__ __forceinline__ void multiply(int (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k32_u8(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive MmaF8 needs OperandA OperandB mma_m16n8k32_f8
+/// e4m3 (false) or e5m2 (true) operands, f32 accumulators.
+template <bool kA52, bool kB52>
+struct MmaF8 {
+  static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k32_f8<kA52, kB52>(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive accumulate_product needs Vector OperandA OperandB
+/// top and bottom += a * b: the two rows, eight apart, of a 16 x 8 block of accumulators.
+template <class Mma, class T>
+__device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 2>& bottom,
+                                                   const OperandA& a, const OperandB& b) {
+  T d[4] = {top[0], top[1], bottom[0], bottom[1]};
+  Mma::multiply(d, a, b);
+  top[0] = d[0];
+  top[1] = d[1];
+  bottom[0] = d[2];
+  bottom[1] = d[3];
+}
+//@ end

@@ -1,0 +1,188 @@
+"""Variants of a nest with products: accumulator layouts for its rows and columns, copies of 16 bytes where alignment allows."""
+
+from __future__ import annotations
+
+from tilec.ir import tile_ir as t
+from tilec.ir.kernel_ir import LoopAxis
+from tilec.ir.launch import AllOf
+from tilec.ir.layouts import AxisLayout, blocked
+from tilec.passes.assign_layouts import Assignment, Level, Variant
+from tilec.passes.axes import Axes
+from tilec.passes.placement import Placement
+from tilec.passes.products import Products, Staged
+from tilec.plan.candidate import Candidate
+from tilec.source.diagnostics import fail
+from tilec.targets.table import Target
+
+SHARED_RESERVE = 1024
+"""Shared memory that the system keeps for each resident CTA (CUDA C++ Programming Guide)."""
+
+LARGEST_LOOSE_CLASS = 64
+"""Coordinates that every thread may hold of an axis that is neither rows nor columns of a product."""
+
+
+class ProductAssignment(Assignment):
+    """As the assignment of element-wise nests, with the products' geometry given."""
+
+    def __init__(
+        self,
+        program: t.Program,
+        nest: t.Nest,
+        axes: Axes,
+        placement: Placement,
+        target: Target,
+        candidate: Candidate,
+        products: Products,
+    ):
+        self.candidate = candidate
+        self.products = products
+        self.staged = {
+            id(operand.load)
+            for plan in products.plans.values()
+            for operand in (plan.a, plan.b)
+            if isinstance(operand, Staged) and operand.load is not None
+        }
+        super().__init__(program, nest, axes, placement, target, candidate.warps)
+
+    def variants(self) -> tuple[Variant, ...]:
+        """The aligned form and the general one."""
+        level = self._product_level()
+        stages, stage_bytes = self._stages()
+        conditions, divisors, accesses = self._alignment(2)
+        result = []
+        if accesses:
+            result.append(
+                Variant(
+                    "",
+                    level,
+                    AllOf(tuple(conditions)),
+                    tuple(divisors),
+                    frozenset(accesses),
+                    1,
+                    self._resident(stages * stage_bytes),
+                    self.products,
+                    stages,
+                )
+            )
+        if conditions or not accesses:
+            result.append(
+                Variant("any", level, AllOf(()), (), frozenset(), 1, 1, self.products, stages)
+            )
+        return tuple(result)
+
+    def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
+        """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
+        bits = self.program.tensor(op.access.tensor).dtype.bits
+        return 128 // bits if id(op) in self.staged else width
+
+    def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
+        if id(op) in self.staged:
+            access = op.access
+            tensor = self.program.tensor(access.tensor)
+            contiguous = access.view is not None or tensor.row_major[-1].constant == 1
+            return (
+                contiguous
+                and isinstance(access.terms[-1], t.AtSpan | t.AtAll)
+                and not access.pointwise
+            )
+        access = op.access
+        if (
+            not access.terms
+            or not isinstance(access.terms[-1], t.AtSpan | t.AtAll)
+            or access.pointwise
+        ):
+            return False
+        tensor = self.program.tensor(access.tensor)
+        if access.view is None and tensor.row_major[-1].constant != 1:
+            return False
+        classes = self.axes.of_access(op)
+        last = classes[-1] if classes else None
+        return last is not None and last.number in self.products.columns
+
+    def _product_level(self) -> Level:
+        axes: dict[int, LoopAxis] = {}
+        for found in self.axes.classes:
+            layout: AxisLayout | None = self.products.layouts.get(found.number)
+            if layout is None:
+                if found.number in self.products.consumed:
+                    continue
+                capacity = found.capacity
+                if capacity is None or capacity > LARGEST_LOOSE_CLASS:
+                    if self._only_staged(found.number):
+                        continue
+                    raise fail(
+                        "E0515",
+                        f"axis `{self.names[found.number]}` is neither rows nor columns of a product and too long to be held by "
+                        "every thread",
+                        self.nest.span,
+                        help="compute with it in a nest of its own",
+                    )
+                layout = blocked(capacity, 1, 1, 1)
+            axes[found.number] = LoopAxis(
+                self.names[found.number],
+                layout,
+                found.extent,
+                found.number in self.products.columns,
+            )
+        return Level(axes, 32 * self.products.warps, self.products.accumulators)
+
+    def _only_staged(self, number: int) -> bool:
+        """Whether an axis belongs to operands of products only."""
+        for op in self.ops:
+            if isinstance(op, t.Reduce | t.Store | t.Atomic):
+                classes = (
+                    self.axes.of_value(op.arg)
+                    if isinstance(op, t.Reduce)
+                    else self.axes.of_access(op)
+                )
+                if any(c is not None and c.number == number for c in classes):
+                    return False
+        return True
+
+    def _stages(self) -> tuple[int, int]:
+        """Ring depth from the shared memory of about two resident CTAs, and the bytes of one trip."""
+        ring = 0
+        fixed = 0
+        for plan in self.products.plans.values():
+            for operand in (plan.a, plan.b):
+                if not isinstance(operand, Staged):
+                    continue
+                extents = []
+                for n in (0, 1):
+                    found = self.axes.of(operand.source, n)
+                    if n == operand.k_axis:
+                        extents.append(plan.k_extent)
+                    else:
+                        extents.append(
+                            16 if found is None else self.products.layouts[found.number].capacity
+                        )
+                size = extents[0] * extents[1] * operand.source.type.dtype.bits // 8
+                in_loop = operand.load is not None and self._in_loop(operand.load)
+                ring, fixed = (ring + size, fixed) if in_loop else (ring, fixed + size)
+        limit = self.target.shared_per_block_optin
+        if self.candidate.stages is not None:
+            stages = max(2, self.candidate.stages)
+        else:
+            share = self.target.shared_per_sm // 2 - SHARED_RESERVE
+            room = (share if ring * 2 + fixed <= share else limit) - fixed
+            stages = min(4, max(2, room // ring)) if ring else 2
+        if ring * stages + fixed > limit:
+            raise fail(
+                "E0603",
+                f"the operand tiles need {ring * stages + fixed} bytes of shared memory, {self.target.arch} has {limit} for a block",
+                self.nest.span,
+                note=f"{stages} stages of {ring} bytes, and {fixed} bytes that are loaded once",
+                help="use smaller tiles or fewer `stages`",
+            )
+        return stages, ring + fixed // stages
+
+    def _in_loop(self, load: t.Load) -> bool:
+        return any(isinstance(op, t.For) and load in op.body.ops for op in self.ops)
+
+    def _resident(self, shared: int) -> int:
+        """CTAs an SM may hold: by registers and by shared memory."""
+        registers = min(255, self.products.accumulators + 96)
+        threads = 32 * self.products.warps
+        by_registers = self.target.registers_per_sm // (-(-registers // 8) * 8 * threads)
+        by_shared = self.target.shared_per_sm // (shared + SHARED_RESERVE)
+        return max(1, min(by_registers, by_shared, 2))

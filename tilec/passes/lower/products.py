@@ -1,0 +1,512 @@
+"""Products: operands into shared memory, rings of copies ahead of a loop, the instruction itself.
+
+A loop with staged loads becomes
+
+    for stage in 0 .. stages-2:  copies of trip `stage` ; commit
+    for trip:
+        wait ; barrier                                  the tiles of this trip are there, the oldest slot is free
+        copies of trip + stages - 1 ; commit
+        products on slot trip % stages, and everything else
+"""
+
+from __future__ import annotations
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.layouts import blocked
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.lower.access import Guards, coordinate, padding
+from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
+from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
+from tilec.passes.uses import all_ops, operands, syms_of
+from tilec.source.text import Span
+
+
+def products_of(context: Context) -> Products:
+    """The nest's products; there are some."""
+    assert context.variant.products is not None
+    return context.variant.products
+
+
+# ------------------------------------------------------------------------------------------ staging
+
+
+def tile_axes(
+    context: Context, operand: Staged, plan: ProductPlan
+) -> tuple[k.LoopAxis, k.LoopAxis]:
+    """Axes of the copy of a loaded operand: rows and columns as in memory, 16 bytes a thread and step."""
+    source = operand.source
+    name = operand.load.access.tensor if operand.load is not None else source.name or "operand"
+    extents = [_padded(context, operand, plan, n) for n in (0, 1)]
+    vector = 128 // source.type.dtype.bits
+    chunks = -(-extents[1] // vector)
+    threads = context.variant.level.threads
+    col_threads = min(chunks & -chunks, threads)
+    row_threads = threads // col_threads
+    row = k.LoopAxis(
+        context.names.unique(f"{name}_row"),
+        blocked(-(-extents[0] // row_threads), row_threads, col_threads, 1),
+        source.type.axes[0].extent,
+    )
+    col = k.LoopAxis(
+        context.names.unique(f"{name}_col"),
+        blocked(chunks // col_threads, col_threads, 1, vector),
+        source.type.axes[1].extent,
+        True,
+    )
+    for axis in (row, col):
+        context.extra_axes.append(axis)
+        for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+            context.names.used.add(word)
+    return row, col
+
+
+def _padded(context: Context, operand: Staged, plan: ProductPlan, axis: int) -> int:
+    """Extent of an operand's axis in shared memory."""
+    vector = 128 // operand.source.type.dtype.bits
+    if axis == operand.k_axis:
+        extent = plan.k_extent
+    else:
+        found = context.axes.of(operand.source, axis)
+        extent = 16 if found is None else products_of(context).layouts[found.number].capacity
+    return -(-extent // vector) * vector if axis == 1 else extent
+
+
+def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: int) -> k.TileBuffer:
+    """The shared memory of an operand, rows and columns as in `operand.source`, or turned where the instruction asks for it."""
+    name = (
+        operand.load.access.tensor if operand.load is not None else operand.source.name or "operand"
+    )
+    rows, cols = (_padded(context, operand, plan, n) for n in (0, 1))
+    if turned(operand):
+        rows, cols = cols, rows
+    tile = k.TileBuffer(
+        context.names.unique(f"{name}_tiles" if slots > 1 else f"{name}_tile"),
+        operand.source.type.dtype,
+        rows,
+        cols,
+        slots,
+    )
+    context.tiles.append(tile)
+    return tile
+
+
+def turned(operand: Staged) -> bool:
+    """Whether the operand must be stored transposed: only 16-bit elements can be read across."""
+    return operand.source.type.dtype.bits != 16 and operand.k_axis == 0
+
+
+def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
+    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead."""
+    found: list[tuple[ProductPlan, Staged]] = []
+    seen: set[int] = set()
+    for plan in products_of(context).plans.values():
+        for operand in (plan.a, plan.b):
+            if not isinstance(operand, Staged) or operand.load is None or turned(operand):
+                continue
+            around = context.definitions.loops[operand.load.out.id]
+            if not around or around[-1] is not loop or operand.source.id in seen:
+                continue
+            if _ahead(context, operand.load, loop) is not None:
+                seen.add(operand.source.id)
+                found.append((plan, operand))
+    return found
+
+
+def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
+    """The scalar ops of a loop's body that a load's address needs, in order; None where it needs more than those."""
+    needed: dict[int, t.Op] = {}
+    inside = {v.id for op in loop.body.ops for v in op.outs} | {c.entry.id for c in loop.carried}
+
+    def visit(op: t.Op) -> bool:
+        values = [v.id for v in operands(op)]
+        for sym in syms_of(op):
+            values += [v.key for v in sym.variables if v.kind == "value"]
+        for number in values:
+            if number not in inside:
+                continue
+            source = context.definitions.defining[number]
+            value = context.definitions.values[number]
+            plain = isinstance(
+                source,
+                t.Load
+                | t.Elementwise
+                | t.Cast
+                | t.FromSym
+                | t.Constant
+                | t.Iota
+                | t.Full
+                | t.Rearrange
+                | t.Scalar
+                | t.Fill,
+            )
+            if not plain or not visit(source):
+                return False
+            if value.type.rank == 0:
+                needed[number] = source
+        return True
+
+    if not visit(load):
+        return None
+    order = {id(op): n for n, op in enumerate(loop.body.ops)}
+    return sorted(needed.values(), key=lambda op: order[id(op)])
+
+
+def emit_copy(
+    context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopAxis], tile: k.TileAddress
+) -> None:
+    """Copies of one tile by all threads of the CTA."""
+    row, col = axes
+    load = operand.load
+    assert load is not None
+    coords: Coords = tuple(
+        None if a.is_one else axis
+        for a, axis in zip(operand.source.type.axes, (row, col), strict=True)
+    )
+    rep = operand.source.type.dtype
+    body = Body(context, (row, col), inline_only=True)
+    before, words = len(context.out), set(context.names.used)
+    address = body.address(load.access, coords, writable=False, span_op=load)
+    inside_row = _inside(context, row, tile.buffer, False)
+    if not vector_access(address, col) or coords[1] is None:
+        del context.out[before:]
+        context.names.used = words
+        body = Body(context, (row, col), inline_only=True)
+        _copy_elements(context, body, operand, (row, col), coords, tile)
+        return
+    aligned = id(load) in context.variant.aligned
+    guards = tuple(dict.fromkeys(address.guards.vector))
+    count = tail_count(address.guards, col)
+    around = Guards(vector=inside_row)
+    if aligned:
+        copy = k.CopyAsync(
+            tile, rep, row, col, address.pointer, address.vector, guards, count, span=load.span
+        )
+        body.finish(around, [], [copy], load.span)
+        return
+    vector = k.Fragment(body.local_name(f"{load.access.tensor}_chunk"), rep, (col,), local=True)
+    body.loads.append(
+        k.LoadVector(vector, address.pointer, address.vector, False, guards, count, span=load.span)
+    )
+    body.finish(around, [], [k.StoreTile(tile, rep, row, col, source=vector)], load.span)
+
+
+def _inside(context: Context, row: k.LoopAxis, buffer: str, turned_tile: bool) -> list[k.Expr]:
+    """Rows that the copy's threads cover beyond the tile are left out; the tile itself is filled to its end."""
+    tile = next(b for b in context.tiles if b.name == buffer)
+    rows = tile.cols if turned_tile else tile.rows
+    if not row.layout.is_blocked or row.layout.capacity <= rows:
+        return []
+    return [
+        k.Apply("lt", (k.Index(coordinate(row, element=False), I32), k.Literal_(rows, I32)), BOOL)
+    ]
+
+
+def _copy_elements(
+    context: Context,
+    body: Body,
+    operand: Staged,
+    axes: tuple[k.LoopAxis, k.LoopAxis],
+    coords: Coords,
+    tile: k.TileAddress,
+) -> None:
+    """An operand element by element: evaluated, 0 where absent, to its place."""
+    row, col = axes
+    source = operand.source
+    rep = source.type.dtype
+    body.count(source)
+    value = converted(body.value(source, coords), rep)
+    guards = Guards()
+    for axis, along in zip(source.type.axes, coords, strict=True):
+        if along is not None:
+            guards.add(padding(context, along))
+        guards.add(body.axis_presence(axis, along))
+    if guards.all:
+        value = k.Apply(
+            "where",
+            (
+                conjunction(guards.all),
+                value,
+                converted(k.Literal_(0.0 if rep.is_float else 0, compute_type(rep)), rep),
+            ),
+            rep,
+        )
+    place = (col, row) if turned(operand) else (row, col)
+    around = Guards(vector=_inside(context, row, tile.buffer, turned(operand)))
+    body.finish(around, [k.StoreTile(tile, rep, place[0], place[1], value=value)], [], source.span)
+
+
+def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
+    """An operand into shared memory at this place, with the barriers around it."""
+    key = operand.source.id
+    if key not in context.staged:
+        context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
+    tile = context.staged[key]
+    context.out.append(k.CtaSync(f"{tile.buffer} is read before it is written again", span=span))
+    if operand.load is not None and not turned(operand):
+        emit_copy(context, operand, tile_axes(context, operand, plan), tile)
+        context.out += [k.Commit(), k.WaitGroup(0)]
+    else:
+        coords = _own_axes(context, operand)
+        if coords is None:
+            axes = tile_axes(context, operand, plan)
+            body = Body(context, axes, inline_only=True)
+        else:
+            axes = coords
+            body = Body(context, context.ordered(axes))
+        own: Coords = tuple(
+            None if a.is_one else axis
+            for a, axis in zip(operand.source.type.axes, axes, strict=True)
+        )
+        _copy_elements(context, body, operand, axes, own, tile)
+    context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
+    return tile
+
+
+def _own_axes(context: Context, operand: Staged) -> tuple[k.LoopAxis, k.LoopAxis] | None:
+    """The axes of an operand made from fragments, None for one made from memory."""
+    from tilec.passes.placement import from_memory
+
+    if from_memory(operand.source, context.definitions):
+        return None
+    first, second = context.loop_axes(operand.source)
+    assert first is not None and second is not None
+    return first, second
+
+
+# ------------------------------------------------------------------------------------------- product
+
+
+def lower_dot(context: Context, op: t.Dot) -> None:
+    """Accumulators, operands, the product."""
+    plan = products_of(context).plans[op.out.id]
+    target = _accumulators(context, op)
+    a: k.TileAddress | k.Fragment
+    a_transposed = False
+    if isinstance(plan.a, InRegisters):
+        a = _left_fragment(context, plan.a, op)
+    else:
+        a = _tile_of(context, plan.a, plan, op.span)
+        a_transposed = (plan.a.k_axis == 0) != turned(plan.a)
+    b = _tile_of(context, plan.b, plan, op.span)
+    b_transposed = (plan.b.k_axis == 0) != turned(plan.b)
+    row, col = context.loop_axes(op.out)
+    assert row is not None and col is not None
+    context.out.append(
+        k.Product(
+            target,
+            plan.mma,
+            plan.k_extent,
+            plan.product.k,
+            a,
+            b,
+            a_transposed,
+            b_transposed,
+            row.layout.steps // 2,
+            col.layout.steps,
+            _warp_first(row, 16),
+            _warp_first(col, 8),
+            span=op.span,
+        )
+    )
+    context.fragments[op.out.id] = target
+
+
+def _warp_first(axis: k.LoopAxis, block: int) -> str:
+    """First coordinate of a warp's share as C text."""
+    for digit in axis.layout.thread_digits:
+        if digit.stride >= block and digit.radix > 1:
+            return f"thread / {digit.divisor} % {digit.radix} * {digit.stride}"
+    return "0"
+
+
+def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
+    home = context.staged.get(operand.source.id)
+    loops = (
+        context.definitions.loops.get(operand.load.out.id, ()) if operand.load is not None else ()
+    )
+    if home is not None and (
+        operand.source.id in context.ring_values or _is_outer(context, operand, loops)
+    ):
+        return home
+    return stage_now(context, operand, plan, span)
+
+
+def _is_outer(context: Context, operand: Staged, loops: tuple[t.Op, ...]) -> bool:
+    """Staged once, in front of the loops around the product."""
+    del loops
+    return operand.source.id in context.staged_once
+
+
+def _accumulators(context: Context, op: t.Dot) -> k.Fragment:
+    """The registers of a product: the carried name's own where nothing else needs its old value."""
+    rep = compute_type(op.out.type.dtype)
+    coords = context.loop_axes(op.out)
+    axes = context.ordered(coords)
+    if op.accumulate is None:
+        target = k.Fragment(context.names.unique(op.out.name or "product"), rep, axes)
+        context.out.append(
+            k.Declare(target, k.Literal_(0.0 if rep.is_float else 0, rep), span=op.span)
+        )
+        return target
+    carried = _carried_in_place(context, op)
+    if carried is not None:
+        target = carried
+        if context.fragments.get(op.accumulate.id) is carried:
+            return target
+    else:
+        target = k.Fragment(context.names.unique(op.out.name or "product"), rep, axes)
+        context.out.append(k.Declare(target, None, span=op.span))
+    body = Body(context, axes)
+    body.count(op.accumulate)
+    own: Coords = ()
+    if op.accumulate.type.rank:
+        own = tuple(
+            None if axis.is_one else c
+            for axis, c in zip(op.accumulate.type.axes, coords, strict=True)
+        )
+    expr = converted(body.value(op.accumulate, own), rep)
+    body.finish(Guards(), [k.Assign(target, expr)], [], op.span)
+    return target
+
+
+def _carried_in_place(context: Context, op: t.Dot) -> k.Fragment | None:
+    """The carried variable that becomes the product's result, where its old value is used for nothing but the product."""
+    around = context.definitions.loops[op.out.id]
+    if not around or not isinstance(around[-1], t.For):
+        return None
+    for carried in around[-1].carried:
+        if carried.next is not op.out:
+            continue
+        chain = _only_into(context, carried.entry, op)
+        variable = context.fragments.get(carried.entry.id)
+        if chain and variable is not None:
+            return variable
+    return None
+
+
+def _only_into(context: Context, value: t.Value, op: t.Dot) -> bool:
+    """Whether everything that reads a value ends in the accumulator of `op`, element by element."""
+    for user in context.definitions.users[value.id]:
+        if user is op:
+            if op.a is value or op.b is value:
+                return False
+            continue
+        if not isinstance(user, t.Elementwise | t.Cast) or user.out.id in context.placement.held:
+            return False
+        if not _only_into(context, user.out, op):
+            return False
+    return True
+
+
+def _left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
+    """The left operand in registers, 0 where a consumed coordinate is absent."""
+    source = operand.source
+    coords = context.loop_axes(source)
+    body = Body(context, context.ordered(coords))
+    body.count(source)
+    rep = source.type.dtype
+    expr = converted(body.value(source, coords), rep)
+    guards = Guards()
+    if coords[1] is not None:
+        guards.add(padding(context, coords[1]))
+    guards.add(body.axis_presence(source.type.axes[1], coords[1]))
+    if guards.all:
+        zero = converted(k.Literal_(0.0, compute_type(rep)), rep)
+        expr = k.Apply("where", (conjunction(guards.all), expr, zero), rep)
+    fragment = k.Fragment(context.names.unique(source.name or "left"), rep, body.axes)
+    context.out.append(k.Declare(fragment, None, span=op.span))
+    body.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
+    return fragment
+
+
+# ---------------------------------------------------------------------------------------------- rings
+
+
+class Ring:
+    """The rings of one loop: what to emit in front of it and at the head of its body."""
+
+    def __init__(self, context: Context, loop: t.For, trips: k.Expr):
+        self.context = context
+        self.loop = loop
+        self.trips = trips
+        self.members = rings(context, loop)
+        self.stages = context.variant.stages
+        self.tiles: list[tuple[Staged, k.TileBuffer, tuple[k.LoopAxis, k.LoopAxis]]] = []
+        for plan, operand in self.members:
+            buffer = declare_tile(context, operand, plan, self.stages)
+            self.tiles.append((operand, buffer, tile_axes(context, operand, plan)))
+
+    def prologue(self) -> None:
+        """The first trips' copies."""
+        context = self.context
+        stage = context.names.unique("stage")
+        outer, context.out = context.out, []
+        self._copies(Sym.of(Var(stage, "trip")), k.Local(stage, I32))
+        body = tuple(context.out)
+        context.out = outer
+        context.out.append(
+            k.Loop(stage, k.Literal_(self.stages - 1, I32), body, span=self.loop.span)
+        )
+
+    def head(self, name: str) -> None:
+        """Wait for this trip's tiles, start those of a later one."""
+        context = self.context
+        current = Sym.of(Var(name, "trip"))
+        slot: k.Expr = k.Index(current % self.stages, I32)
+        context.out.append(k.WaitGroup(self.stages - 2, span=self.loop.span))
+        context.out.append(
+            k.CtaSync("this trip's tiles have landed, those of the last trip are read")
+        )
+        following = context.names.unique(f"{name}_next")
+        context.out.append(k.Let(following, I32, k.Index(current + (self.stages - 1), I32)))
+        later = Sym.of(Var(following, "trip"))
+        self._copies(later, k.Index(later % self.stages, I32))
+        for operand, buffer, _ in self.tiles:
+            context.staged[operand.source.id] = k.TileAddress(buffer.name, slot)
+            context.ring_values.add(operand.source.id)
+
+    def _copies(self, trip: Sym, slot: k.Expr) -> None:
+        """The copies of one trip, if there is such a trip, and the end of their group."""
+        context = self.context
+        outer, context.out = context.out, []
+        context.limits.append({})
+        words = set(context.names.used)
+        scalars, names = dict(context.scalars), dict(context.value_names)
+        context.renames[self.loop.index] = trip
+        done: set[int] = set()
+        for operand, buffer, axes in self.tiles:
+            assert operand.load is not None
+            for op in _ahead(context, operand.load, self.loop) or []:
+                if id(op) not in done:
+                    done.add(id(op))
+                    context.lower_scalar(op)
+            emit_copy(context, operand, axes, k.TileAddress(buffer.name, slot))
+        del context.renames[self.loop.index]
+        context.scalars, context.value_names = scalars, names
+        context.names.used = words
+        context.limits.pop()
+        copies = tuple(context.out)
+        context.out = outer
+        index = k.Index(trip, I32)
+        context.out.append(
+            k.IfUniform(k.Apply("lt", (index, self.trips), BOOL), copies, span=self.loop.span)
+        )
+        context.out.append(k.Commit())
+
+
+def staged_loads(context: Context) -> dict[int, tuple[ProductPlan, Staged]]:
+    """Plain loads that products consume, by the id of the load's value."""
+    found: dict[int, tuple[ProductPlan, Staged]] = {}
+    for plan in products_of(context).plans.values():
+        for operand in (plan.a, plan.b):
+            if isinstance(operand, Staged) and operand.load is not None:
+                found.setdefault(operand.load.out.id, (plan, operand))
+    return found
+
+
+def has_products(loop: t.For) -> bool:
+    """Whether a loop's body holds products."""
+    return any(isinstance(op, t.Dot) for op in all_ops(loop.body))

@@ -1,0 +1,330 @@
+"""Products: which instruction each `@` becomes, where its operands come from, how the warps share it.
+
+An operand is *staged* where loads (and arithmetic on them) make it: a copy to shared memory, ahead of its use where a
+loop allows it. It stays in *registers* where it is the left operand and is made from another product's accumulators,
+whose registers are those of a left operand. Rows of all products of a nest are spread over the warps alike, columns
+too; a nest that reduces along columns, or feeds accumulators to another product, keeps whole rows in one warp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
+from tilec.ir.layouts import AxisLayout, fragment_columns, fragment_rows
+from tilec.passes.axes import Axes, AxisClass
+from tilec.passes.placement import from_memory
+from tilec.passes.uses import Definitions, all_ops
+from tilec.source.diagnostics import fail
+from tilec.targets.table import Product, Target
+
+MMA_NAMES: dict[tuple[DType, DType], str] = {
+    (BF16, BF16): "MmaBf16",
+    (F16, F16): "MmaF16",
+    (F32, F32): "MmaTf32",
+    (I8, I8): "MmaS8",
+    (U8, U8): "MmaU8",
+    (F8E4M3, F8E4M3): "MmaF8<false, false>",
+    (F8E4M3, F8E5M2): "MmaF8<false, true>",
+    (F8E5M2, F8E4M3): "MmaF8<true, false>",
+    (F8E5M2, F8E5M2): "MmaF8<true, true>",
+}
+"""The device primitive of an instruction by its operands."""
+
+ACCUMULATORS_PER_THREAD = 128
+"""f32 accumulators that a thread may hold in all."""
+
+WHOLE_ROWS_FROM = 64
+"""Rows from which a row of accumulators stays within one warp: fewer would leave warps idle."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """An operand in shared memory. `source` is the value as it is stored, rows first; `k_axis` the axis of it that the product
+    consumes; `load` the op where it is a plain load, else None (computed element by element)."""
+
+    source: t.Value
+    k_axis: int
+    load: t.Load | None
+
+
+@dataclass(frozen=True)
+class InRegisters:
+    """A left operand made from accumulators."""
+
+    source: t.Value
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """One `@`. `k_extent` is the consumed extent, padded to the instruction's."""
+
+    op: t.Dot
+    product: Product
+    mma: str
+    a: Staged | InRegisters
+    b: Staged
+    k_extent: int
+
+
+@dataclass
+class Products:
+    """The products of a nest and the geometry they share: warps along rows and columns, layouts by class number, padded extents of
+    classes that are only consumed."""
+
+    plans: dict[int, ProductPlan] = field(default_factory=dict)
+    """by id of the Dot's result"""
+    warps: int = 4
+    row_warps: int = 4
+    layouts: dict[int, AxisLayout] = field(default_factory=dict)
+    columns: frozenset[int] = frozenset()
+    consumed: dict[int, int] = field(default_factory=dict)
+    accumulators: int = 0
+    waste: float = 0.0
+
+
+def plan_products(nest: t.Nest, axes: Axes, target: Target, warps: int | None) -> Products | None:
+    """The products of a nest, None where it has none. Raises E0514 where the target has no instruction for the operands, E0515
+    where their axes would have to lie in two ways."""
+    dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
+    if not dots:
+        return None
+    definitions = Definitions.of(nest.body)
+    found = Products()
+    rows, columns = _roles(axes, dots)
+    whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
+    for op in dots:
+        found.plans[op.out.id] = _plan(op, axes, definitions, target, whole_rows)
+    _geometry(nest, axes, found, rows, columns, warps)
+    return found
+
+
+def _plan(
+    op: t.Dot, axes: Axes, definitions: Definitions, target: Target, whole_rows: bool
+) -> ProductPlan:
+    if op.a.type.rank != 2 or op.b.type.rank != 2:
+        raise fail(
+            "E0510",
+            "products of tiles with leading batch axes cannot be compiled to CUDA yet",
+            op.span,
+            help="give the batch axis its own `parallel` range",
+        )
+    product, mma = select(op, target)
+    a = _operand(op, op.a, 1, definitions, left=whole_rows)
+    b = _operand(op, op.b, 0, definitions, left=False)
+    consumed = axes.of(op.a, 1) or axes.of(op.b, 0)
+    extent = 1 if consumed is None else _static(consumed, op)
+    assert not isinstance(b, InRegisters)
+    return ProductPlan(op, product, mma, a, b, -(-extent // product.k) * product.k)
+
+
+def select(op: t.Dot, target: Target) -> tuple[Product, str]:
+    """The instruction for a product's operands."""
+    a, b = op.a.type.dtype, op.b.type.dtype
+    for product in target.products:
+        if product.form == "mma" and (product.a, product.b) == (a, b) and (a, b) in MMA_NAMES:
+            if product.tf32 and op.precision != "tf32":
+                continue
+            name = MMA_NAMES[a, b]
+            if a == F16 and product.k == 8:
+                product = Product("mma", a, b, product.acc, 16, 8, 16)
+            return product, name
+    have = sorted(
+        {
+            f"{p.a}" + (" (as tf32)" if p.tf32 else "")
+            for p in target.products
+            if (p.a, p.b) in MMA_NAMES
+        }
+    )
+    hint = (
+        "use `dot(a, b, as = tf32)`"
+        if a == b == F32
+        else f"convert the operands with `.to({have[0]})`"
+    )
+    raise fail(
+        "E0514",
+        f"{target.arch} has no tensor-core product of {a} and {b}",
+        op.span,
+        note=f"products there take: {', '.join(have)}",
+        help=hint,
+    )
+
+
+def _static(found: AxisClass, op: t.Dot) -> int:
+    if found.capacity is None or not found.static:
+        raise fail(
+            "E0515",
+            f"an operand of `@` has the run-time extent {found.extent}",
+            op.span,
+            help="walk it with `for k in range(… by BK)`",
+        )
+    return found.capacity
+
+
+def _operand(
+    op: t.Dot, value: t.Value, k_axis: int, definitions: Definitions, left: bool
+) -> Staged | InRegisters:
+    """Where an operand comes from; transpositions are read through."""
+    base, axis = value, k_axis
+    while True:
+        inner = definitions.defining.get(base.id)
+        if isinstance(inner, t.Rearrange) and inner.arg.type.rank == 2 and None not in inner.axes:
+            axis, base = int(inner.axes[axis] or 0), inner.arg
+            continue
+        break
+    inner = definitions.defining.get(base.id)
+    if from_memory(base, definitions):
+        plain = isinstance(inner, t.Load) and not inner.access.pointwise
+        return Staged(base, axis, inner if plain and isinstance(inner, t.Load) else None)
+    if left and axis == 1 and value.type.dtype.bits == 16:
+        return InRegisters(base)
+    return Staged(base, axis, None)
+
+
+def _roles(axes: Axes, dots: list[t.Dot]) -> tuple[list[AxisClass], list[AxisClass]]:
+    rows: dict[int, AxisClass] = {}
+    columns: dict[int, AxisClass] = {}
+    for op in dots:
+        for k, side in ((0, rows), (1, columns)):
+            found = axes.of(op.out, k)
+            if found is not None:
+                side[found.number] = found
+                _static(found, op)
+    both = set(rows) & set(columns)
+    if both:
+        raise fail(
+            "E0515",
+            "one axis is the rows of one product and the columns of another",
+            dots[0].span,
+            help="store one of the results to a `temp` in a nest of its own",
+        )
+    return list(rows.values()), list(columns.values())
+
+
+def _geometry(
+    nest: t.Nest,
+    axes: Axes,
+    found: Products,
+    rows: list[AxisClass],
+    columns: list[AxisClass],
+    warps: int | None,
+) -> None:
+    ops = list(all_ops(nest.body))
+    numbers = {c.number for c in columns}
+    row_extent = max((c.capacity or 1 for c in rows), default=1)
+    whole_rows = any(isinstance(p.a, InRegisters) for p in found.plans.values()) or any(
+        row_extent >= WHOLE_ROWS_FROM
+        and isinstance(op, t.Reduce)
+        and any((c := axes.of(op.arg, n)) is not None and c.number in numbers for n in op.axes)
+        for op in ops
+    )
+    column_extent = max((c.capacity or 1 for c in columns), default=1)
+    total = 0
+    for plan in found.plans.values():
+        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
+        total += (16 if m is None else max(16, m.capacity or 16)) * (
+            8 if n is None else max(8, n.capacity or 8)
+        )
+    total += _carried_beside(nest, axes, rows, columns)
+    count = warps or max(4, min(16, _power(-(-total // (32 * ACCUMULATORS_PER_THREAD)))))
+    if warps is None:
+        count = min(
+            count,
+            max(
+                1,
+                _power(-(-row_extent // 16))
+                * (1 if whole_rows else _power(-(-column_extent // 16))),
+            ),
+        )
+        count = max(count, 2 if not whole_rows else 1)
+        if whole_rows and row_extent >= 128:
+            count = max(count, 8)
+    row_warps = _row_warps(count, row_extent, column_extent, whole_rows)
+    column_warps = 1 if whole_rows else count // row_warps
+    found.warps, found.row_warps = row_warps * column_warps, row_warps
+    for c in rows:
+        tiles = -(-(c.capacity or 1) // (16 * row_warps))
+        found.layouts[c.number] = fragment_rows(tiles, row_warps, 32)
+    for c in columns:
+        tiles = -(-(c.capacity or 1) // (8 * column_warps))
+        if tiles > 1 and tiles % 2:
+            tiles += 1
+        if (any(isinstance(p.a, InRegisters) for p in found.plans.values())) and tiles % 2:
+            tiles += 1
+        found.layouts[c.number] = fragment_columns(tiles, column_warps, 32 * row_warps)
+    found.columns = frozenset(numbers)
+    needed = used = 0
+    for plan in found.plans.values():
+        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
+        padded_m = 16 * row_warps if m is None else found.layouts[m.number].capacity
+        padded_n = 8 * column_warps if n is None else found.layouts[n.number].capacity
+        found.accumulators += padded_m * padded_n // (32 * found.warps)
+        used += padded_m * padded_n * plan.k_extent
+        needed += (
+            (1 if m is None else m.capacity or 1)
+            * (1 if n is None else n.capacity or 1)
+            * plan.k_extent
+        )
+        for operand, k_axis in ((plan.op.a, 1), (plan.op.b, 0)):
+            consumed = axes.of(operand, k_axis)
+            if consumed is not None and consumed.number not in found.layouts:
+                extent = max(found.consumed.get(consumed.number, 0), plan.k_extent)
+                found.consumed[consumed.number] = extent
+    found.waste = 1 - needed / used if used else 0.0
+    if found.accumulators > 224:
+        raise fail(
+            "E0601",
+            f"the products of this nest hold {found.accumulators} accumulators a thread, more than its registers",
+            nest.span,
+            help="use smaller tiles, or more warps with `schedule warps = 8`",
+        )
+
+
+def _carried_beside(
+    nest: t.Nest, axes: Axes, rows: list[AxisClass], columns: list[AxisClass]
+) -> int:
+    """Elements of tiles with rows and columns that a loop carries beside the products' own accumulators."""
+    results = {op.out.id for op in all_ops(nest.body) if isinstance(op, t.Dot)}
+    sides = ({c.number for c in rows}, {c.number for c in columns})
+    total = 0
+    for op in all_ops(nest.body):
+        if not isinstance(op, t.For):
+            continue
+        for carried in op.carried:
+            found = axes.of_value(carried.entry)
+            if carried.next.id in results or len(found) != 2:
+                continue
+            first, second = found
+            if (
+                first is not None
+                and second is not None
+                and first.number in sides[0]
+                and second.number in sides[1]
+            ):
+                total += (first.capacity or 1) * (second.capacity or 1)
+    return total
+
+
+def _row_warps(count: int, row_extent: int, column_extent: int, whole_rows: bool) -> int:
+    """Warps along the rows: the most nearly square warp tiles, in blocks of 16 x 16."""
+    most = max(1, -(-row_extent // 16))
+    if whole_rows:
+        return min(count, _floor_power(most))
+    best, best_cost = 1, None
+    options = [r for r in (1, 2, 4, 8, 16, 32) if r <= count and count % r == 0]
+    for r in options:
+        rows = -(-row_extent // (16 * r)) * 16
+        columns = -(-column_extent // (16 * (count // r))) * 16
+        cost = (rows * columns, rows + columns)
+        if best_cost is None or cost < best_cost:
+            best, best_cost = r, cost
+    return best
+
+
+def _power(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _floor_power(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
