@@ -295,3 +295,15 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
       : "r"(a[0]), "r"(a[1]), "r"(b[0]));
 }
 //@ end
+
+//@ primitive mma_m8n8k4_f64
+/// d += a * b on one warp, 8 by 4 and 4 by 8 doubles.
+[[maybe_unused]] __device__ __forceinline__ void mma_m8n8k4_f64(double (&d)[2], double a,
+                                                                double b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d[0]), "+d"(d[1])
+      : "d"(a), "d"(b));
+#endif
+}
+//@ end

@@ -364,3 +364,32 @@ inline T& dynamic_shared() {
   return *static_cast<T*>(tilec_host::dynamic_shared());
 }
 //@ end
+
+//@ primitive mma_m8n8k4_f64
+/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right one, and sums
+/// (lane/4, 2·(lane%4)) and the one to the right.
+struct OperandsF64 {
+  double* d;
+  double a, b;
+};
+inline void mma_m8n8k4_f64(double (&d)[2], double a, double b, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  OperandsF64 mine{d, a, b};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        const auto of = [&](int lane) { return static_cast<const OperandsF64*>(lanes[lane]); };
+        for (int lane = 0; lane < 32; ++lane) {
+          for (int i = 0; i < 2; ++i) {
+            const int row = lane / 4, col = lane % 4 * 2 + i;
+            long double total = of(lane)->d[i];
+            for (int k = 0; k < 4; ++k) {
+              total += static_cast<long double>(of(4 * row + k)->a) * of(4 * col + k)->b;
+            }
+            of(lane)->d[i] = static_cast<double>(total);
+          }
+        }
+      },
+      &mine, "`mma_m8n8k4_f64`");
+}
+//@ end

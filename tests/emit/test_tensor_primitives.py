@@ -36,6 +36,10 @@ def calls(arch: int) -> str:
             found.append(
                 f"{{ uint32_t r[{words[0]}] = {{sum}}; {block.name}(storage + 4 * lane, r); }}"
             )
+        elif block.name == "mma_m8n8k4_f64":
+            found.append(
+                "{ double d[2] = {}; mma_m8n8k4_f64(d, 1.0, sum); sum += unsigned(d[1]); }"
+            )
         elif block.name.startswith("mma"):
             kind = "int32_t" if block.name[-2:] in ("s8", "u8") else "float"
             found.append(
