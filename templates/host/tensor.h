@@ -393,3 +393,137 @@ inline void mma_m8n8k4_f64(double (&d)[2], double a, double b, int line = __buil
       &mine, "`mma_m8n8k4_f64`");
 }
 //@ end
+
+//@ primitive named_barrier_sync
+inline void named_barrier_sync(int id, int threads, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::barrier(id, threads, true);
+}
+//@ end
+
+//@ primitive named_barrier_arrive
+inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::barrier(id, threads, false);
+}
+//@ end
+
+//@ primitive WmmaElement
+//@ end
+
+//@ primitive wmma_element_f16
+//@ end
+
+//@ primitive wmma_element_bf16
+//@ end
+
+//@ primitive WmmaLeft
+/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l holds elements l,
+/// l + 32 … by rows.
+template <class T, bool kRows>
+struct WmmaLeft {
+  using Element = T;
+  static constexpr bool kByRows = kRows;
+  T held[8];
+};
+//@ end
+
+//@ primitive WmmaRight
+template <class T, bool kRows>
+struct WmmaRight {
+  using Element = T;
+  static constexpr bool kByRows = kRows;
+  T held[8];
+};
+//@ end
+
+//@ primitive WmmaSums
+struct WmmaSums {
+  float held[8];
+};
+//@ end
+
+//@ primitive wmma_fill needs WmmaSums
+inline void wmma_fill(WmmaSums& sums, float x, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  for (float& held : sums.held) held = x;
+}
+//@ end
+
+//@ primitive wmma_place needs SharedPointer lane_id
+/// Where in memory the i-th element of this lane lies, from the first one.
+inline int64_t wmma_place(int i, bool by_rows, unsigned stride) {
+  const int n = lane_id() + 32 * i, row = n / 16, col = n % 16;
+  return by_rows ? int64_t(row) * stride + col : int64_t(col) * stride + row;
+}
+
+/// A pointer must be a multiple of 32 bytes and a stride one of 16 bytes.
+template <class T>
+inline void wmma_check(const T* p, unsigned stride) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+  if (at % 32 != 0) tilec_host::misaligned(at, 32, "global");
+  if (stride * sizeof(T) % 16 != 0) tilec_host::misaligned(stride * sizeof(T), 16, "a row of");
+}
+template <class T>
+inline void wmma_check(const SharedPointer<T>& p, unsigned stride) {
+  if (p.where.at % 32 != 0) tilec_host::misaligned(static_cast<uintptr_t>(p.where.at), 32, "shared");
+  if (stride * sizeof(T) % 16 != 0) tilec_host::misaligned(stride * sizeof(T), 16, "a row of");
+}
+//@ end
+
+//@ primitive wmma_load needs wmma_place load_element
+template <class Operand, class Pointer>
+inline void wmma_load(Operand& x, const Pointer& p, unsigned stride, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  wmma_check(p, stride);
+  tilec_host::collective(~0u, nullptr, nullptr, "`wmma_load`");
+  for (int i = 0; i < 8; ++i) {
+    x.held[i] = load_element(p + wmma_place(i, Operand::kByRows, stride), line);
+  }
+}
+//@ end
+
+//@ primitive wmma_multiply needs WmmaSums widen widen_f16 widen_bf16
+/// What a lane brings.
+template <class Left, class Right>
+struct WmmaOperands {
+  WmmaSums* sums;
+  const Left* a;
+  const Right* b;
+};
+template <class Left, class Right>
+inline void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b,
+                          int line = __builtin_LINE()) {
+  using Brought = WmmaOperands<Left, Right>;
+  tilec_host::note(line);
+  Brought mine{&sums, &a, &b};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        static double left[16][16], right[16][16];
+        const auto of = [&](int lane) { return static_cast<const Brought*>(lanes[lane]); };
+        for (int n = 0; n < 256; ++n) {
+          left[n / 16][n % 16] = widen(of(n % 32)->a->held[n / 32]);
+          right[n / 16][n % 16] = widen(of(n % 32)->b->held[n / 32]);
+        }
+        for (int n = 0; n < 256; ++n) {
+          float& sum = of(n % 32)->sums->held[n / 32];
+          double total = sum;
+          for (int k = 0; k < 16; ++k) total += left[n / 16][k] * right[k][n % 16];
+          sum = static_cast<float>(total);
+        }
+      },
+      &mine, "`wmma_multiply`");
+}
+//@ end
+
+//@ primitive wmma_store needs WmmaSums wmma_place store_element
+template <class Pointer>
+inline void wmma_store(const Pointer& p, const WmmaSums& sums, unsigned stride,
+                       int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  wmma_check(p, stride);
+  tilec_host::collective(~0u, nullptr, nullptr, "`wmma_store`");
+  for (int i = 0; i < 8; ++i) store_element(p + wmma_place(i, true, stride), sums.held[i], line);
+}
+//@ end

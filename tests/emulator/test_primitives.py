@@ -364,3 +364,51 @@ for (int i = 0; i < 4; ++i) store_element(ds + lane * 4 + i, d[i]);"""
     run(body, words_of(a.astype(left), True), words_of(b.astype(right), False), d)
     got = d.reshape(8, 4, 2, 2).transpose(2, 0, 1, 3).reshape(16, 8)
     np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(np.float16, "f16_t"), (BF16, "bf16_t")])
+@pytest.mark.parametrize(("rows_a", "rows_b"), list(itertools.product((False, True), repeat=2)))
+def test_wmma(kind: Any, name: str, rows_a: bool, rows_b: bool) -> None:
+    random = np.random.default_rng(8)
+    a, b = (random.normal(size=(16, 16)).astype(np.float32).astype(kind) for _ in range(2))
+    c = np.zeros((16, 16), np.float32)
+    body = f"""const {name}* a, const {name}* b, float* c
+WmmaLeft<{name}, {str(rows_a).lower()}> left;
+WmmaRight<{name}, {str(rows_b).lower()}> right;
+WmmaSums sums;
+wmma_fill(sums, 0.5f);
+wmma_load(left, a, 16);
+wmma_load(right, b, 16);
+wmma_multiply(sums, left, right);
+wmma_store(c, sums, 16);"""
+    run(body, *(np.ascontiguousarray(x if r else x.T) for x, r in ((a, rows_a), (b, rows_b))), c)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64) + 0.5, rtol=1e-6)
+    late = body.replace("wmma_load(left, a, 16)", "wmma_load(left, a + 8, 16)")
+    assert fault(late, a, b, c).code == "E0936"
+
+
+def named(consumer: str, producer: str = "named_barrier_arrive(1, 64);") -> str:
+    """Warp 0 writes and goes on, warp 1 waits and reads."""
+    return f"""int* y
+struct Shared {{
+  SharedArray<int, 32> x;
+}};
+Shared& shared = cta_shared<Shared>();
+const int i = threadIdx.x;
+if (i < 32) {{
+  shared.x[i] = i;
+  {producer}
+}} else {{
+  {consumer}
+  store_element(y + i, int(shared.x[(i + 1) % 32]));
+}}"""
+
+
+def test_named_barriers_order_those_who_meet() -> None:
+    y = np.zeros(64, np.int32)
+    run(named("named_barrier_sync(1, 64);"), y, block=64)
+    np.testing.assert_array_equal(y[32:], (np.arange(32) + 1) % 32)
+    assert fault(named(""), y, block=64).code == "E0933"
+    assert fault(named("named_barrier_sync(2, 64);"), y, block=64).code in ("E0934", "E0935")
+    assert fault(named("named_barrier_sync(1, 32);"), y, block=64).code == "E0934"
+    assert fault(named("named_barrier_sync(1, 48);"), y, block=64).code == "E0934"
