@@ -1,80 +1,235 @@
-//! Tensor cores and what feeds them: one wrapper for one instruction. Fragment layouts are those of
-//! the PTX ISA.
-//@ primitive shared_address includes <cstdint>
-/// The address of a place in shared memory as the instructions below take it.
-[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-//@ end
-
-//@ primitive copy_at_once includes <cstdint>
-/// What stands in for an asynchronous copy before sm_80: the first `bytes` of kBytes, then zeros.
+//@ primitive cp_async_zfill includes <cstdint>
+/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
+/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
 template <int kBytes>
-__device__ __forceinline__ void copy_at_once(void* to, const void* from, int bytes) {
-  if (bytes >= kBytes) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i) {
-      static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < kBytes; ++i) {
-    unsigned char byte = 0;
-    if (i < bytes) byte = static_cast<const unsigned char*>(from)[i];
-    static_cast<unsigned char*>(to)[i] = byte;
-  }
-}
-//@ end
-
-//@ primitive cp_async_partial needs shared_address copy_at_once
-/// Starts a copy of kBytes (4, 8 or 16) from global to shared memory, both aligned to them: the
-/// first `bytes` are read, the others become zero. With 16 it passes by the L1 cache.
-template <int kBytes>
-__device__ __forceinline__ void cp_async_partial(void* to, const void* from, int bytes) {
-  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  copy_at_once<kBytes>(to, from, bytes);
-#else
+__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "r"(to), "l"(global), "r"(bytes)
                  : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                  :
-                 : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
                  : "memory");
+  }
+#else
+  const unsigned char* from = static_cast<const unsigned char*>(global);
+  unsigned char* target = static_cast<unsigned char*>(shared);
+  if (bytes >= kBytes) {
+    for (int i = 0; i < kBytes / 4; ++i) {
+      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
+    }
+  } else {
+    for (int i = 0; i < kBytes; ++i) {
+      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
+    }
   }
 #endif
 }
 //@ end
 
-//@ primitive cp_async needs cp_async_partial
-/// The same, all bytes; zeros where it is not `valid`, and then `from` is not read.
-template <int kBytes>
-__device__ __forceinline__ void cp_async(void* to, const void* from, bool valid = true) {
-  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0);
-}
-//@ end
-
 //@ primitive cp_async_commit
-/// Makes a group of the copies that this thread has started since the last one.
+/// Closes the group of asynchronous copies that this thread has begun.
 [[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" : : : "memory");
+  asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 //@ end
 
 //@ primitive cp_async_wait
-/// Waits until at most kGroups of this thread's groups are under way, the youngest ones.
-template <int kGroups>
+/// Waits until at most kPending of this thread's groups are under way.
+template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #endif
+}
+//@ end
+
+//@ primitive ldmatrix_x4 includes <cstdint>
+/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x4_trans includes <cstdint>
+/// The same, each matrix transposed.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x2 includes <cstdint>
+/// Two 8x8 matrices; lanes 0 to 15 give the addresses of their rows.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x2_trans includes <cstdint>
+/// The same, each matrix transposed.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(from)
+               : "memory");
+}
+//@ end
+
+//@ primitive mma_m16n8k16_bf16 includes <cstdint>
+/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
+                                                                   const uint32_t (&a)[4],
+                                                                   const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k16_f16 includes <cstdint>
+/// d += a * b on one warp, f16 operands; two steps of k8 before sm_80.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4],
+                                                                  const uint32_t (&a)[4],
+                                                                  const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k8_tf32 includes <cstdint>
+/// d += a * b on one warp, operands f32 rounded to tf32 (PTX ISA, mma.m16n8k8).
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4],
+                                                                  const uint32_t (&a)[4],
+                                                                  const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_s8 includes <cstdint>
+/// d += a * b on one warp, i8 operands, exact.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_s8(int (&d)[4],
+                                                                 const uint32_t (&a)[4],
+                                                                 const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_u8 includes <cstdint>
+/// d += a * b on one warp, u8 operands, exact.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_u8(int (&d)[4],
+                                                                 const uint32_t (&a)[4],
+                                                                 const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+//@ end
+
+//@ primitive mma_m16n8k32_f8 includes <cstdint>
+/// d += a * b on one warp, operands e4m3 (false) or e5m2 (true), since sm_89.
+template <bool kA52, bool kB52>
+__device__ __forceinline__ void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  if constexpr (!kA52 && !kB52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else if constexpr (!kA52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else if constexpr (!kB52) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#endif
+}
+//@ end
+
+//@ primitive cp_async needs cp_async_zfill
+/// All kBytes, or zeros where it is not `valid`, and then `global` is not read.
+template <int kBytes>
+__device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true) {
+  cp_async_zfill<kBytes>(shared, global, valid ? kBytes : 0);
+}
+//@ end
+
+//@ primitive shared_address includes <cstdint>
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 //@ end
 
@@ -88,54 +243,12 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 //@ end
 
-//@ primitive ldmatrix_x2 needs shared_address includes <cstdint>
-/// Two matrices; lanes 8m to 8m + 7 give the rows of matrix m.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x4 needs shared_address includes <cstdint>
-/// Four matrices; lanes 8m to 8m + 7 give the rows of matrix m.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(shared_address(row))
-               : "memory");
-}
-//@ end
-
 //@ primitive ldmatrix_x1_trans needs shared_address includes <cstdint>
 /// One matrix, transposed on the way.
 [[maybe_unused]] __device__ __forceinline__ void ldmatrix_x1_trans(uint32_t (&r)[1],
                                                                    const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
                : "=r"(r[0])
-               : "r"(shared_address(row))
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x2_trans needs shared_address includes <cstdint>
-/// Two matrices, each transposed on the way.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
-                                                                   const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x4_trans needs shared_address includes <cstdint>
-/// Four matrices, each transposed on the way.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
-                                                                   const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(row))
                : "memory");
 }
@@ -161,28 +274,6 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 //@ end
 
-//@ primitive mma_m16n8k16_f16 includes <cstdint>
-/// d += a·b of 16 by 16 and 16 by 8 f16 elements.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(
-    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-//@ end
-
-//@ primitive mma_m16n8k16_bf16 includes <cstdint>
-/// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
-    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-//@ end
-
 //@ primitive mma_m16n8k8_f16 includes <cstdint>
 /// d += a·b of 16 by 8 and 8 by 8 f16 elements.
 [[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_f16(
@@ -205,57 +296,108 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 //@ end
 
-//@ primitive mma_m16n8k8_tf32 includes <cstdint>
-/// d += a·b of 16 by 8 and 8 by 8 floats, whose lower 13 bits do not count.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_tf32(
-    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+//@ primitive mma_m8n8k4_f64
+/// d += a * b on one warp, 8 by 4 and 4 by 8 doubles.
+[[maybe_unused]] __device__ __forceinline__ void mma_m8n8k4_f64(double (&d)[2], double a,
+                                                                double b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d[0]), "+d"(d[1])
+      : "d"(a), "d"(b));
+#endif
 }
 //@ end
 
-//@ primitive mma_m16n8k32_s8 includes <cstdint>
-/// d += a·b of 16 by 32 and 32 by 8 s8 elements; sums wrap.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_s8(
-    int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+//@ primitive named_barrier_sync
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 //@ end
 
-//@ primitive mma_m16n8k32_u8 includes <cstdint>
-/// d += a·b of 16 by 32 and 32 by 8 u8 elements; sums wrap.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_u8(
-    int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+//@ primitive named_barrier_arrive
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 //@ end
 
-//@ primitive mma_m16n8k32_e4m3 includes <cstdint>
-/// d += a·b of 16 by 32 and 32 by 8 f8e4m3 elements; since sm_89, toolkit 12.4.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e4m3(
-    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+//@ primitive WmmaElement
+/// The type by which nvcuda::wmma knows an element.
+template <class T>
+struct WmmaElement;
+//@ end
+
+//@ primitive wmma_element_f16 extends WmmaElement with f16_t includes <cuda_fp16.h>
+template <>
+struct WmmaElement<f16_t> {
+  using type = __half;
+};
+//@ end
+
+//@ primitive wmma_element_bf16 extends WmmaElement with bf16_t includes <cuda_bf16.h>
+template <>
+struct WmmaElement<bf16_t> {
+  using type = __nv_bfloat16;
+};
+//@ end
+
+//@ primitive WmmaLeft needs WmmaElement includes <mma.h> <type_traits>
+/// A warp's 16 by 16 block of the left operand; in memory, kRows says whether rows are contiguous.
+template <class T, bool kRows>
+struct WmmaLeft {
+  using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+  using Element = typename WmmaElement<T>::type;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, Element, Major> held;
+};
+//@ end
+
+//@ primitive WmmaRight needs WmmaElement includes <mma.h> <type_traits>
+/// The same of the right operand.
+template <class T, bool kRows>
+struct WmmaRight {
+  using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+  using Element = typename WmmaElement<T>::type;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, Element, Major> held;
+};
+//@ end
+
+//@ primitive WmmaSums includes <mma.h>
+/// A warp's 16 by 16 sums.
+struct WmmaSums {
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> held;
+};
+//@ end
+
+//@ primitive wmma_fill needs WmmaSums
+/// Every sum becomes x.
+[[maybe_unused]] __device__ __forceinline__ void wmma_fill(WmmaSums& sums, float x) {
+  nvcuda::wmma::fill_fragment(sums.held, x);
 }
 //@ end
 
-//@ primitive mma_m16n8k32_e5m2 includes <cstdint>
-/// d += a·b of 16 by 32 and 32 by 8 f8e5m2 elements; since sm_89, toolkit 12.4.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e5m2(
-    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+//@ primitive wmma_load
+/// An operand from p, a multiple of 32 bytes; rows (or columns) lie `stride` elements apart, a
+/// multiple of 8.
+template <template <class, bool> class Operand, class T, bool kRows>
+__device__ __forceinline__ void wmma_load(Operand<T, kRows>& x, const T* p, unsigned stride) {
+  using Element = typename Operand<T, kRows>::Element;
+  nvcuda::wmma::load_matrix_sync(x.held, reinterpret_cast<const Element*>(p), stride);
+}
+//@ end
+
+//@ primitive wmma_multiply needs WmmaSums
+/// sums += a * b.
+template <class Left, class Right>
+__device__ __forceinline__ void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b) {
+  nvcuda::wmma::mma_sync(sums.held, a.held, b.held, sums.held);
+}
+//@ end
+
+//@ primitive wmma_store needs WmmaSums
+/// Sums to p by rows that lie `stride` elements apart, a multiple of 4; p is one of 32 bytes.
+[[maybe_unused]] __device__ __forceinline__ void wmma_store(float* p, const WmmaSums& sums,
+                                                            unsigned stride) {
+  nvcuda::wmma::store_matrix_sync(p, sums.held, stride, nvcuda::wmma::mem_row_major);
 }
 //@ end

@@ -105,7 +105,11 @@ def test_the_closure_is_fast() -> None:
 def test_every_primitive_compiles_without_warning_spill_or_stack(tmp_path: Path, arch: str) -> None:
     text = gpu_source()
     used = {block.name for block in closure(text)}
-    tensor = {b.name for b in parse_blocks(resource_text("templates", "device/tensor.cuh"), "")}
+    tensor = {
+        block.name
+        for file in ("tensor.cuh", "products.cuh")
+        for block in parse_blocks(resource_text("templates", f"device/{file}"), file)
+    }
     assert [name for name in load_primitives().blocks if name not in used | tensor] == []
     source = tmp_path / "all.cu"
     source.write_text(text, encoding="utf-8")
