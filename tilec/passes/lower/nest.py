@@ -464,6 +464,8 @@ class _Statements:
             self._yields(op, variables)
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
+        if ring is not None:
+            ring.tail(name)
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
