@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ class Launcher:
         status = self.function(*pointers, *arguments[self.tensors :], place, stream)
         if status:
             raise RuntimeError(f"launcher returned {status}: {self.error().decode()}")
+
+
+def build_ahead(wanted: list[tuple[str, str, str, dict[str, object]]]) -> None:
+    """Build several launchers at once: (path, kernel, arch, defines) each."""
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda w: load(w[0], w[1], w[2], **w[3]), wanted))
 
 
 def load(path: str, kernel: str, arch: str, **defines: object) -> Launcher:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
-from launchers import load  # noqa: E402
+from launchers import build_ahead, load  # noqa: E402
 
 ARCH = "sm_90"
 
@@ -67,6 +67,13 @@ def gemm(rounds: int, sweep: bool) -> list[dict[str, object]]:
             {"BM": 256, "BN": 128, "BK": 32},
             {"BM": 128, "BN": 256, "BK": 64},
         ]
+    build_ahead(
+        [
+            ("samples/gemm.tile", kernel, ARCH, d)
+            for d in configurations
+            for kernel in ("gemm_nn", "gemm_nt")
+        ]
+    )
     for defines in configurations:
         for kernel, right, reference in (("gemm_nn", b, a @ b), ("gemm_nt", bt, a @ bt.T)):
             launch = load("samples/gemm.tile", kernel, ARCH, **defines)
@@ -97,6 +104,13 @@ def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
     configurations: list[dict[str, object]] = [{}]
     if sweep:
         configurations += [{"BM": 128, "BN": 64}, {"BM": 64, "BN": 64}, {"BM": 64, "BN": 128}]
+    build_ahead(
+        [
+            ("samples/attention.tile", "attention", ARCH, {"CAUSAL": c, **d})
+            for d in configurations
+            for c in ("true", "false")
+        ]
+    )
     for causal in (False, True):
         expected = F.scaled_dot_product_attention(
             q[:1].float(), k[:1].float(), v[:1].float(), is_causal=causal

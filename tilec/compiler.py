@@ -81,6 +81,8 @@ def compile_file(
     units: list[UnitKernel] = []
     compiled: list[CompiledKernel] = []
     failures: list[Diagnostic] = []
+    if stop not in ("ast", "tile-ir"):
+        failures += _clashes([item.program for item in found])
     for item in found:
         if stop in ("ast", "tile-ir"):
             compiled.append(_analysed_only(item))
@@ -109,6 +111,23 @@ def compile_file(
         tuple(sink.diagnostics),
         snapshots,
     )
+
+
+def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
+    """Kernels whose names, or names that the generated code makes of them, are one in C++."""
+    from tilec.emit.c_names import c_name
+
+    owners: dict[str, str] = {}
+    found: list[Diagnostic] = []
+    for program in programs:
+        base = c_name(program.name)
+        for name in (base, f"{base}_error", f"{base}_workspace_bytes", f"{base}_kernel", f"{base}_body"):
+            other = owners.setdefault(name, program.name)
+            if other != program.name:
+                message = f"`{other}` and `{program.name}` both give `{name}` in C++"
+                found += fail("E0517", message, program.span, help="rename one of them").diagnostics
+                break
+    return found
 
 
 def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
@@ -146,7 +165,7 @@ def _compile_kernel(
                 program,
                 TARGETS[arch],
                 item.candidate,
-                c_name(program.name),
+                c_name,
                 arch if several else "",
                 snapshot,
             )

@@ -28,6 +28,23 @@ __device__ __forceinline__ T mul_wrap(T a, T b) {
 }
 //@ end
 
+//@ primitive power_of needs mul_wrap
+/// base to the power exponent, modulo 2^bits. A negative exponent leaves 0 of all but 1 and -1.
+template <class T>
+__device__ __forceinline__ T power_of(T base, T exponent) {
+  T result = 1;
+  if (std::is_signed<T>::value && exponent < T(1) && exponent != T(0)) {
+    if (base != T(1) && base != T(-1)) return T(0);
+    exponent = static_cast<T>(exponent & 1);
+  }
+  for (uint64_t left = static_cast<uint64_t>(exponent); left != 0; left >>= 1) {
+    if ((left & 1) != 0) result = mul_wrap(result, base);
+    base = mul_wrap(base, base);
+  }
+  return result;
+}
+//@ end
+
 //@ primitive neg_wrap needs WrapWord
 /// -x modulo 2^bits: the least value stays itself.
 template <class T>

@@ -1,7 +1,7 @@
 //@ primitive SharedTile
-/// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring rows
-/// of one column of chunks lie in eight different bank groups: by exclusive or of the chunk with the
-/// row, or, where the number of chunks does not allow that, by an odd pitch.
+/// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring
+/// rows of one column of chunks lie in eight different bank groups: by exclusive or of the chunk
+/// with the row, or, where the number of chunks does not allow that, by an odd pitch.
 template <class T, int kRows, int kCols>
 struct alignas(128) SharedTile {
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
@@ -134,7 +134,7 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
 }
 //@ end
 
-//@ primitive MmaBf16 needs OperandA OperandB Vector mma_m16n8k16_bf16
+//@ primitive MmaBf16 needs OperandA OperandB mma_m16n8k16_bf16
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -144,12 +144,19 @@ struct MmaBf16 {
 };
 //@ end
 
-//@ primitive MmaF16 needs OperandA OperandB Vector mma_m16n8k16_f16
-/// f16 operands, f32 accumulators.
+//@ primitive MmaF16 needs OperandA OperandB mma_m16n8k16_f16 mma_m16n8k8_f16 includes <cstdint>
+/// f16 operands, f32 accumulators; two steps of half the depth before sm_80.
 struct MmaF16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
                                                   const OperandB& b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    const uint32_t first[2] = {a.x[0], a.x[1]};
+    const uint32_t second[2] = {a.x[2], a.x[3]};
+    mma_m16n8k8_f16(d, first, {b.x[0]});
+    mma_m16n8k8_f16(d, second, {b.x[1]});
+#else
     mma_m16n8k16_f16(d, a.x, b.x);
+#endif
   }
 };
 //@ end
@@ -189,18 +196,27 @@ struct MmaU8 {
 };
 //@ end
 
-//@ primitive MmaF8 needs OperandA OperandB mma_m16n8k32_f8
-/// e4m3 (false) or e5m2 (true) operands, f32 accumulators.
-template <bool kA52, bool kB52>
-struct MmaF8 {
+//@ primitive MmaE4m3 needs OperandA OperandB mma_m16n8k32_e4m3
+/// f8e4m3 operands, f32 accumulators.
+struct MmaE4m3 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
                                                   const OperandB& b) {
-    mma_m16n8k32_f8<kA52, kB52>(d, a.x, b.x);
+    mma_m16n8k32_e4m3(d, a.x, b.x);
   }
 };
 //@ end
 
-//@ primitive accumulate_product needs Vector OperandA OperandB
+//@ primitive MmaE5m2 needs OperandA OperandB mma_m16n8k32_e5m2
+/// f8e5m2 operands, f32 accumulators.
+struct MmaE5m2 {
+  static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
+                                                  const OperandB& b) {
+    mma_m16n8k32_e5m2(d, a.x, b.x);
+  }
+};
+//@ end
+
+//@ primitive accumulate_product needs OperandA OperandB Vector
 /// top and bottom += a * b: the two rows, eight apart, of a 16 x 8 block of accumulators.
 template <class Mma, class T>
 __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 2>& bottom,

@@ -1,235 +1,80 @@
-//@ primitive cp_async_zfill includes <cstdint>
-/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
-/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
+//! Tensor cores and what feeds them: one wrapper for one instruction. Fragment layouts are those of
+//! the PTX ISA.
+//@ primitive shared_address includes <cstdint>
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+//@ end
+
+//@ primitive copy_at_once includes <cstdint>
+/// What stands in for an asynchronous copy before sm_80: the first `bytes` of kBytes, then zeros.
 template <int kBytes>
-__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+__device__ __forceinline__ void copy_at_once(void* to, const void* from, int bytes) {
+  if (bytes >= kBytes) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kBytes; ++i) {
+    unsigned char byte = 0;
+    if (i < bytes) byte = static_cast<const unsigned char*>(from)[i];
+    static_cast<unsigned char*>(to)[i] = byte;
+  }
+}
+//@ end
+
+//@ primitive cp_async_partial needs shared_address copy_at_once
+/// Starts a copy of kBytes (4, 8 or 16) from global to shared memory, both aligned to them: the
+/// first `bytes` are read, the others become zero. With 16 it passes by the L1 cache.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_partial(void* to, const void* from, int bytes) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_at_once<kBytes>(to, from, bytes);
+#else
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(to), "l"(global), "r"(bytes)
+                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
                  : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                  :
-                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
+                 : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(bytes)
                  : "memory");
-  }
-#else
-  const unsigned char* from = static_cast<const unsigned char*>(global);
-  unsigned char* target = static_cast<unsigned char*>(shared);
-  if (bytes >= kBytes) {
-    for (int i = 0; i < kBytes / 4; ++i) {
-      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
-    }
-  } else {
-    for (int i = 0; i < kBytes; ++i) {
-      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
-    }
   }
 #endif
 }
 //@ end
 
+//@ primitive cp_async needs cp_async_partial
+/// The same, all bytes; zeros where it is not `valid`, and then `from` is not read.
+template <int kBytes>
+__device__ __forceinline__ void cp_async(void* to, const void* from, bool valid = true) {
+  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0);
+}
+//@ end
+
 //@ primitive cp_async_commit
-/// Closes the group of asynchronous copies that this thread has begun.
+/// Makes a group of the copies that this thread has started since the last one.
 [[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.commit_group;" : : : "memory");
 #endif
 }
 //@ end
 
 //@ primitive cp_async_wait
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
+/// Waits until at most kGroups of this thread's groups are under way, the youngest ones.
+template <int kGroups>
 __device__ __forceinline__ void cp_async_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
 #endif
-}
-//@ end
-
-//@ primitive ldmatrix_x4 includes <cstdint>
-/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x4_trans includes <cstdint>
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x2 includes <cstdint>
-/// Two 8x8 matrices; lanes 0 to 15 give the addresses of their rows.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-//@ end
-
-//@ primitive ldmatrix_x2_trans includes <cstdint>
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-//@ end
-
-//@ primitive mma_m16n8k16_bf16 includes <cstdint>
-/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
-                                                                   const uint32_t (&a)[4],
-                                                                   const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-//@ end
-
-//@ primitive mma_m16n8k16_f16 includes <cstdint>
-/// d += a * b on one warp, f16 operands; two steps of k8 before sm_80.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4],
-                                                                  const uint32_t (&a)[4],
-                                                                  const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[2]), "r"(a[3]), "r"(b[1]));
-#endif
-}
-//@ end
-
-//@ primitive mma_m16n8k8_tf32 includes <cstdint>
-/// d += a * b on one warp, operands f32 rounded to tf32 (PTX ISA, mma.m16n8k8).
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4],
-                                                                  const uint32_t (&a)[4],
-                                                                  const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-//@ end
-
-//@ primitive mma_m16n8k32_s8 includes <cstdint>
-/// d += a * b on one warp, i8 operands, exact.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_s8(int (&d)[4],
-                                                                 const uint32_t (&a)[4],
-                                                                 const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-//@ end
-
-//@ primitive mma_m16n8k32_u8 includes <cstdint>
-/// d += a * b on one warp, u8 operands, exact.
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_u8(int (&d)[4],
-                                                                 const uint32_t (&a)[4],
-                                                                 const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-//@ end
-
-//@ primitive mma_m16n8k32_f8 includes <cstdint>
-/// d += a * b on one warp, operands e4m3 (false) or e5m2 (true), since sm_89.
-template <bool kA52, bool kB52>
-__device__ __forceinline__ void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4],
-                                                const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
-  if constexpr (!kA52 && !kB52) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else if constexpr (!kA52) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else if constexpr (!kB52) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-#endif
-}
-//@ end
-
-//@ primitive cp_async needs cp_async_zfill
-/// All kBytes, or zeros where it is not `valid`, and then `global` is not read.
-template <int kBytes>
-__device__ __forceinline__ void cp_async(void* shared, const void* global, bool valid = true) {
-  cp_async_zfill<kBytes>(shared, global, valid ? kBytes : 0);
-}
-//@ end
-
-//@ primitive shared_address includes <cstdint>
-/// The address of a place in shared memory as the instructions below take it.
-[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 //@ end
 
@@ -243,12 +88,54 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
 }
 //@ end
 
+//@ primitive ldmatrix_x2 needs shared_address includes <cstdint>
+/// Two matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x4 needs shared_address includes <cstdint>
+/// Four matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+//@ end
+
 //@ primitive ldmatrix_x1_trans needs shared_address includes <cstdint>
 /// One matrix, transposed on the way.
 [[maybe_unused]] __device__ __forceinline__ void ldmatrix_x1_trans(uint32_t (&r)[1],
                                                                    const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
                : "=r"(r[0])
+               : "r"(shared_address(row))
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x2_trans needs shared_address includes <cstdint>
+/// Two matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+//@ end
+
+//@ primitive ldmatrix_x4_trans needs shared_address includes <cstdint>
+/// Four matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(row))
                : "memory");
 }
@@ -274,6 +161,28 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
 }
 //@ end
 
+//@ primitive mma_m16n8k16_f16 includes <cstdint>
+/// d += a·b of 16 by 16 and 16 by 8 f16 elements.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k16_bf16 includes <cstdint>
+/// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
 //@ primitive mma_m16n8k8_f16 includes <cstdint>
 /// d += a·b of 16 by 8 and 8 by 8 f16 elements.
 [[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_f16(
@@ -293,6 +202,83 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
       "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+}
+//@ end
+
+//@ primitive mma_m16n8k8_tf32 includes <cstdint>
+/// d += a·b of 16 by 8 and 8 by 8 floats, whose lower 13 bits do not count.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k8_tf32(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_s8 includes <cstdint>
+/// d += a·b of 16 by 32 and 32 by 8 s8 elements; sums wrap.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_s8(
+    int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_u8 includes <cstdint>
+/// d += a·b of 16 by 32 and 32 by 8 u8 elements; sums wrap.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_u8(
+    int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e4m3 includes <cstdint>
+/// d += a·b of 16 by 32 and 32 by 8 f8e4m3 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e4m3(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2 includes <cstdint>
+/// d += a·b of 16 by 32 and 32 by 8 f8e5m2 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e5m2(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e4m3_e5m2 includes <cstdint>
+/// d += a·b of 16 by 32 f8e4m3 and 32 by 8 f8e5m2 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e4m3_e5m2(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2_e4m3 includes <cstdint>
+/// d += a·b of 16 by 32 f8e5m2 and 32 by 8 f8e4m3 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e5m2_e4m3(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 //@ end
 

@@ -150,3 +150,16 @@ constexpr int resident_ctas(int threads, int wanted) {
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
 }
 //@ end
+
+//@ primitive debug_assert includes <cstdio>
+/// In a debug build: says the message and stops the kernel unless the condition holds.
+[[maybe_unused]] __device__ __forceinline__ void debug_assert(
+    [[maybe_unused]] bool condition, [[maybe_unused]] const char* message) {
+#ifdef TILEC_DEBUG
+  if (!condition) {
+    printf("%s\n", message);
+    __trap();
+  }
+#endif
+}
+//@ end

@@ -3,9 +3,12 @@
 //@ primitive shared_address
 //@ end
 
-//@ primitive cp_async_zfill needs shared_place
+//@ primitive copy_at_once
+//@ end
+
+//@ primitive cp_async_partial needs shared_place
 template <int kBytes, class Pointer>
-inline void cp_async_zfill(const Pointer& to, const void* from, int bytes,
+inline void cp_async_partial(const Pointer& to, const void* from, int bytes,
                              int line = __builtin_LINE()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
   tilec_host::note(line);
@@ -13,11 +16,11 @@ inline void cp_async_zfill(const Pointer& to, const void* from, int bytes,
 }
 //@ end
 
-//@ primitive cp_async needs cp_async_zfill
+//@ primitive cp_async needs cp_async_partial
 template <int kBytes, class Pointer>
 inline void cp_async(const Pointer& to, const void* from, bool valid = true,
                      int line = __builtin_LINE()) {
-  cp_async_zfill<kBytes>(to, from, valid ? kBytes : 0, line);
+  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0, line);
 }
 //@ end
 
@@ -317,13 +320,31 @@ inline void mma_m16n8k32_u8(int32_t (&d)[4], const uint32_t (&a)[4], const uint3
 }
 //@ end
 
-//@ primitive mma_m16n8k32_f8 needs warp_multiply
-template <bool kA52, bool kB52>
-inline void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                            int line = __builtin_LINE()) {
-  using Left = std::conditional_t<kA52, DecodeE5m2, DecodeE4m3>;
-  using Right = std::conditional_t<kB52, DecodeE5m2, DecodeE4m3>;
-  warp_multiply<Fragments8, Left, 32, Right>(d, a, b, "`mma_m16n8k32_f8`", line);
+//@ primitive mma_m16n8k32_e4m3 needs warp_multiply
+inline void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE4m3, 32, DecodeE4m3>(d, a, b, "`mma_m16n8k32_e4m3`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2 needs warp_multiply
+inline void mma_m16n8k32_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE5m2, 32, DecodeE5m2>(d, a, b, "`mma_m16n8k32_e5m2`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e4m3_e5m2 needs warp_multiply
+inline void mma_m16n8k32_e4m3_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE4m3, 32, DecodeE5m2>(d, a, b, "`mma_m16n8k32_e4m3_e5m2`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2_e4m3 needs warp_multiply
+inline void mma_m16n8k32_e5m2_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE5m2, 32, DecodeE4m3>(d, a, b, "`mma_m16n8k32_e5m2_e4m3`", line);
 }
 //@ end
 

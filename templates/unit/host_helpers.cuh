@@ -1,6 +1,6 @@
-//@ primitive is_aligned includes <cstdint>
+//@ primitive host_is_aligned includes <cstdint>
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 //@ end
@@ -14,7 +14,7 @@
 }
 //@ end
 
-//@ primitive host_floor_mod needs host_floor_div
+//@ primitive host_floor_mod needs host_floor_div includes <cstdint>
 /// a - b * floor(a / b), 0 where b is 0.
 [[maybe_unused]] inline int64_t host_floor_mod(int64_t a, int64_t b) {
   return b == 0 ? 0 : a - b * host_floor_div(a, b);
@@ -31,30 +31,172 @@
 [[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 //@ end
 
-//@ primitive host_Span includes <cstdint>
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
-  int64_t bytes;
-  bool written;
+//@ primitive host_min_nan
+/// The smaller of two numbers, NaN where one is.
+[[maybe_unused]] inline double host_min_nan(double a, double b) { return a != a || a < b ? a : b; }
+//@ end
+
+//@ primitive host_max_nan
+/// The larger of two numbers, NaN where one is.
+[[maybe_unused]] inline double host_max_nan(double a, double b) { return a != a || a > b ? a : b; }
+//@ end
+
+//@ primitive host_saturated includes <cstdint>
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
+[[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
+  constexpr double kEnd = 9.22e18;
+  if (estimate > -kEnd && estimate < kEnd) return false;
+  *end = estimate < 0 ? INT64_MIN : INT64_MAX;
+  return true;
+}
+//@ end
+
+//@ primitive host_times needs host_saturated includes <cstdint>
+/// a * b, saturating.
+[[maybe_unused]] inline int64_t host_times(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) * static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a * b;
+}
+//@ end
+
+//@ primitive host_plus needs host_saturated includes <cstdint>
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
+}
+//@ end
+
+//@ primitive host_Sentence includes <cstddef> <cstdio> <initializer_list>
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
 };
 //@ end
 
-//@ primitive host_overlap needs host_Span
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+//@ primitive host_check_arguments needs host_Sentence includes <cstdint>
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
+  int64_t bytes;
+  uintptr_t alignment;
+  bool written;
+};
+
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+//@ end
+
+//@ primitive host_compute_capability
+/// 10 * major + minor of the current device.
+[[maybe_unused]] inline cudaError_t host_compute_capability(int* compute) {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  *compute = 10 * major + minor;
+  return status;
+}
+//@ end
+
+//@ primitive host_launch includes <cstdint> <type_traits>
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 //@ end

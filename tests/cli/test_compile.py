@@ -88,7 +88,9 @@ def test_header_depfile_and_temporaries(tilec, folder) -> None:
 
 def test_depfile_path_and_target(tilec, folder) -> None:
     assert tilec("compile", "a.tile", "-o", "-", "-MF", "deps", "-MT", "x y")[0] == 0
-    assert (folder / "deps").read_text().startswith("x\\ y: \\\n")
+    assert (folder / "deps").read_text().startswith("x y: \\\n")  # two targets
+    assert tilec("compile", "a.tile", "-o", "x y.cu", "-MF", "deps")[0] == 0
+    assert (folder / "deps").read_text().startswith("x\\ y.cu: \\\n")
     status, _, err = tilec("compile", "a.tile", "-o", "-", "-MD")
     assert (status, "E0709" in err) == (2, True)
 

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from tilec.jobs import outputs
-from tilec.jobs.depfile import depfile_text
+from tilec.jobs.depfile import depfile_text, escape
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.source.diagnostics import TileError
 
@@ -78,7 +78,7 @@ def test_standard_output_gets_bytes(capsysbinary) -> None:
 
 
 def test_dependency_files() -> None:
-    text = depfile_text("out dir/a.cu", ["a.tile", "my $lib/b#1.tile", "/std/softmax.tile"])
+    text = depfile_text(escape("out dir/a.cu"), ["a.tile", "my $lib/b#1.tile", "/std/softmax.tile"])
     assert text == (
         "out\\ dir/a.cu: \\\n  a.tile \\\n  my\\ $$lib/b\\#1.tile \\\n  /std/softmax.tile\n"
         "\nmy\\ $$lib/b\\#1.tile:\n\n/std/softmax.tile:\n"

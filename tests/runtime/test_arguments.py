@@ -106,7 +106,7 @@ def test_overlaps() -> None:
 def test_addresses_between_elements_are_refused() -> None:
     sizes = CallSizes({"M": 2, "N": 8}, {"scale": 1.0})
     check_call(scaled_rows(), sizes, {"x": 4098, "y": 8196})
-    with pytest.raises(TileError, match="the address of `y` is not a multiple") as error:
+    with pytest.raises(TileError, match="the address of `y` is not a multiple of 4") as error:
         check_call(scaled_rows(), sizes, {"x": 4098, "y": 8194})
     assert code_of(error) == "E0714"
 

@@ -31,7 +31,9 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
 @click.option(
     "-MF", "depfile_path", metavar="FILE", help="Its path; default: the output's with `.d`."
 )
-@click.option("-MT", "depfile_target", metavar="TARGET", help="Its target; default: the output.")
+@click.option(
+    "-MT", "depfile_target", metavar="TARGET", help="Its target, as is; default: the output."
+)
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(

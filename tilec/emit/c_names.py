@@ -27,6 +27,6 @@ C_LIBRARY = frozenset(
 def c_name(name: str) -> str:
     """The C++ name of a parameter, size or kernel: itself, or with `_` where the word is taken."""
     taken = name in RESERVED or name in C_LIBRARY or name in load_primitives().blocks
-    if taken or re.match(r"k[A-Z]|_|.*__", name):
+    if taken or re.match(r"k[A-Z]|_|host_|.*__", name):
         return ("t" if name.startswith("_") else "") + name.replace("__", "_") + "_"
     return name

@@ -27,7 +27,7 @@ _WRAPPING = {
 }
 _FUNCTIONS = {
     "floordiv": "floor_div", "mod": "floor_mod", "abs": "abs_of", "floor": "floor_of", "ceil": "ceil_of",
-    "round": "round_of", "shl": "shift_left", "shr": "shift_right",
+    "round": "round_of", "pow": "power_of", "shl": "shift_left", "shr": "shift_right",
 }  # fmt: skip
 REDUCTIONS = {
     "sum": "OpSum", "prod": "OpProd", "max": "OpMax", "min": "OpMin", "any": "OpAny", "all": "OpAll",
@@ -103,6 +103,9 @@ class Renderer:
             return Text(text, SUM)
         if parts[0][0]:
             return Text(text, UNARY if " " not in text else SUM)
+        monomial, coefficient = sym.terms[0]
+        if len(monomial) == 1 and coefficient == 1:
+            return Text(text, self._atom(monomial[0]).level)
         return Text(text, PRODUCT if " * " in text else PRIMARY)
 
     def _atom(self, atom: Atom) -> Text:
@@ -111,7 +114,7 @@ class Renderer:
         return self._apply(atom)
 
     def _apply(self, atom: Apply) -> Text:
-        args = [self.sym(a) for a in atom.args]
+        args = [self.sym(a, wide=bool(self.prefix)) for a in atom.args]
         if atom.op in ("min", "max"):
             total = args[0].text
             for other in args[1:]:
@@ -212,7 +215,10 @@ class Renderer:
         if op == "index_of":
             return Text(f"{args[0].at(PRIMARY)}.index")
         if op == "offset":
-            return Text(f"static_cast<int64_t>({args[0].text}) * {args[1].at(UNARY)}", PRODUCT)
+            wide = f"static_cast<int64_t>({args[0].text})"
+            if args[1].text == "1":
+                return Text(wide)
+            return Text(f"{wide} * {args[1].at(UNARY)}", PRODUCT)
         if op == "offset_add":
             if args[0].text == "0":
                 return args[1]
@@ -246,7 +252,7 @@ class Renderer:
                     f"{args[0].at(AND)} {'||' if op == 'add' else '&&'} {args[1].at(AND)}", OR
                 )
             return Text(f"{_WRAPPING[op]}({joined})")
-        if op in _FUNCTIONS:
+        if op in _FUNCTIONS and (op != "pow" or not rep.is_float):
             return Text(f"{_FUNCTIONS[op]}({joined})")
         if op == "fma":
             return Text(f"fma({joined})")
@@ -297,9 +303,10 @@ def literal(value: bool | int | float, rep: DType) -> Text:
     number = int(value)
     if rep.bits <= 16:
         return Text(f"static_cast<{DEVICE[rep]}>({number})")
-    suffix = {"unsigned": "u", "int64_t": "ll", "uint64_t": "ull"}.get(DEVICE[rep], "")
-    if number == -(2**31) and rep == I32:
+    if rep.bits == 64:
+        text = "-9223372036854775807 - 1" if number == -(2**63) else f"{number}{'u' * (rep.kind == 'uint')}"
+        return Text(f"{DEVICE[rep]}{{{text}}}")
+    suffix = "u" if rep.kind == "uint" else ""
+    if number == -(2**31):
         return Text("(-2147483647 - 1)")
-    if number == -(2**63):
-        return Text("(-9223372036854775807ll - 1)")
     return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)

@@ -87,9 +87,9 @@ class KernelWriter:
         )
         for axis in kernel.axes:
             for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
-                known.lower[Var(name, "scalar")] = 0
-            known.lower[Var(f"kThreads{axis.suffix}", "scalar")] = 1
-        known.lower[Var("thread", "scalar")] = 0
+                known.lower[Var(name, "local")] = 0
+            known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
+        known.lower[Var("thread", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops
@@ -312,6 +312,10 @@ class KernelWriter:
             + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
             + '"'
         )
+
+    def literal(self, text: str) -> str:
+        """A C string literal that is no format."""
+        return self.string(text).replace("%%", "%")
 
     def printf(self, parts: tuple[str | k.Expr, ...]) -> str:
         """Arguments of printf for text and scalars, separated by blanks."""

@@ -2,253 +2,297 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tilec.emit.c_names import c_name
-from tilec.emit.expressions import PRODUCT
 from tilec.emit.host import HostRenderer
 from tilec.emit.kernel_text import macros
 from tilec.emit.layout import indent
-from tilec.emit.types import host_type, scalar_host_type
+from tilec.emit.types import DEVICE, HOST, host_type, scalar_host_type
 from tilec.ir.launch import (
+    Argument,
     IntegerArgument,
     Launch,
     LaunchPlan,
     PointerArgument,
     ScalarArgument,
-    product,
+)
+from tilec.ir.requirements import (
+    INSTANCE_LIMIT,
+    WORKSPACE,
+    WORKSPACE_ALIGNMENT,
+    Addressable,
+    AlignedAddress,
+    FitsGrid,
+    Holds,
+    NotNegative,
+    Present,
+    Requirement,
+    Separate,
+    requirements,
+    size_range,
+    tensor_extent,
 )
 from tilec.ir.symbolic import Sym, Var
-from tilec.ir.tile_ir import HostOp, Program, Tensor
+from tilec.ir.tile_ir import HostExpr, HostNumber, HostOp, HostScalar, Program, Tensor
+from tilec.passes.lower.names import Names
+from tilec.source.exhaustive import assert_never
 from tilec.targets.table import TARGETS
+
+_SAME_TYPE = {"int32_t": "int", "uint32_t": "unsigned"}
+"""Types of the signature that kernel text names otherwise."""
 
 
 class LauncherContext:
-    """Everything the launcher's and the header's templates print for one plan."""
+    """Everything the launcher's and the header's templates print for one plan.
+
+    A local of the launcher whose name a parameter has gets a number."""
 
     def __init__(self, program: Program, plan: LaunchPlan):
         self.program = program
         self.plan = plan
-        variables: set[Var] = set(plan.dims) | set(plan.strides)
-        variables |= {Var(s.name, "scalar") for s in plan.scalars}
-        self.host = HostRenderer(frozenset(variables), dict(program.tiles))
         self.name = c_name(plan.name)
+        self.scalars = {s.name: s.dtype for s in plan.scalars}
+        known = {t.name: max(1, t.dtype.bits // 8) for t in plan.parameters}
+        known |= {w.tensor: WORKSPACE_ALIGNMENT for w in plan.workspace}
+        self.host = HostRenderer(dict(program.tiles), self.scalars, known)
+        taken = {c_name(n) for n in (*(t.name for t in plan.tensors), *self.scalars)}
+        taken |= {c_name(v.name) for v in (*plan.dims, *plan.strides)} | {self.name}
+        names = Names(str, taken)
+        self.locals = {n: names.unique(n) for n in ("arguments", "status", "compute")}
+        self.sentence = names.unique(f"{self.name}_sentence")
 
     # ---- signature
 
-    def dim_parameters(self) -> list[str]:
-        """`int M, int N`."""
-        return [f"int {c_name(v.name)}" for v in self.plan.dims]
+    def _numbers(self) -> list[tuple[str, str]]:
+        return [("int", c_name(v.name)) for v in self.plan.dims]
 
-    def parameters(self) -> list[str]:
-        """All parameters of the launcher, in order."""
+    def _signature(self) -> list[tuple[str, str]]:
+        """(type, name) of each parameter of the launcher, in order."""
         result = []
         for tensor in self.plan.parameters:
             const = "const " if tensor.role == "input" else ""
-            result.append(f"{const}{host_type(tensor.dtype)}* {c_name(tensor.name)}")
-        result += self.dim_parameters()
-        result += [f"int {c_name(v.name)}" for v in self.plan.strides]
-        result += [f"{scalar_host_type(s.dtype)} {c_name(s.name)}" for s in self.plan.scalars]
-        return [*result, "void* workspace", "cudaStream_t stream"]
+            result.append((f"{const}{host_type(tensor.dtype)}*", c_name(tensor.name)))
+        result += self._numbers()
+        result += [("int", c_name(v.name)) for v in self.plan.strides]
+        result += [(scalar_host_type(s.dtype), c_name(s.name)) for s in self.plan.scalars]
+        return [*result, ("void*", "workspace"), ("cudaStream_t", "stream")]
+
+    def declaration(self) -> str:
+        """The launcher's declaration."""
+        return indent(
+            f"cudaError_t {self.name}({', '.join(f'{t} {n}' for t, n in self._signature())});"
+        ).strip()
+
+    def workspace_declaration(self) -> str:
+        """The declaration of the function that gives the size of the workspace."""
+        parameters = ", ".join(f"{t} {n}" for t, n in self._numbers()) or "void"
+        return indent(f"size_t {self.name}_workspace_bytes({parameters});").strip()
 
     def documentation(self) -> list[str]:
-        """A line for each tensor: dtype and dimensions."""
+        """A line for each tensor, and one for each contract."""
         lines = []
         for tensor in self.plan.parameters:
             dims = ", ".join(str(d) for d in tensor.dims)
-            lines.append(f"{c_name(tensor.name)}: {tensor.dtype}[{dims}] ({tensor.role})")
-        return lines
+            lines.append(f"{c_name(tensor.name)}: {tensor.dtype}[{dims}], {tensor.role}")
+        return lines + [f"requires {contract.text}" for contract in self.plan.contracts]
 
-    # ---- checks
+    # ---- requirements
 
     def _bytes(self, tensor: Tensor) -> str:
-        """Bytes that a tensor covers."""
-        if tensor.strides is not None:
-            reach = Sym.of(1)
-            for dim, stride in zip(tensor.dims, tensor.strides, strict=True):
-                reach = reach + (dim - 1) * stride
-            empty = " || ".join(f"{self.host.sym(d).at(PRODUCT)} == 0" for d in tensor.dims)
-            inner = self.host.size(reach * (tensor.dtype.bits // 8 or 1))
-            return f"({empty}) ? 0 : {inner}" if empty else inner
-        elements = product(tensor.dims)
-        if tensor.dtype.bits < 8:
-            return self.host.size((elements + 1) // 2)
-        return self.host.size(elements * (tensor.dtype.bits // 8))
+        size = self.host.size(tensor_extent(tensor))
+        if tensor.strides is None:
+            return size
+        empty = " || ".join(
+            f"{self.host.sym(d).at(4)} == 0" for d in tensor.dims if not _positive(d)
+        )
+        return f"{empty} ? 0 : {size}" if empty else size
 
     def checks(self) -> list[dict[str, str]]:
-        """Conditions under which the call is refused, with the sentence."""
-        result: list[dict[str, str]] = []
+        """Conditions on numbers under which the call is refused, and what the refusal says."""
+        return [
+            {
+                "condition": condition,
+                "arguments": ", ".join([_quoted(r.sentence), *self._mentioned(r)]),
+            }
+            for r in requirements(self.plan)
+            if not isinstance(r, Separate) and (condition := self._violated(r))
+        ]
 
-        def refuse(condition: str, sentence: str) -> None:
-            quoted = '"' + sentence.replace("\\", "\\\\").replace('"', '\\"') + '"'
-            result.append({"condition": condition, "sentence": quoted})
+    def _violated(self, requirement: Requirement) -> str:
+        """The condition in C; "" for what cannot be, and for what concerns addresses."""
+        match requirement:
+            case NotNegative():
+                return f"{self.host.sym(requirement.value).at(4)} < 0"
+            case Holds():
+                return self.host.condition(HostOp("not", (requirement.contract.condition,)))
+            case FitsGrid():
+                high = requirement.instances.bounds(size_range)[1]
+                if high is not None and high <= INSTANCE_LIMIT:
+                    return ""
+                return f"{self.host.sym(requirement.instances).at(4)} > {INSTANCE_LIMIT}"
+            case Addressable() | Present() | AlignedAddress() | Separate():
+                return ""
+        assert_never(requirement)
 
-        for var in self.plan.dims:
-            refuse(f"{c_name(var.name)} < 0", f"{var.name} is negative")
-        for tensor in self.plan.parameters:
-            for dim in tensor.dims:
-                if (dim.constant is None and len(dim.terms) > 1) or any(
-                    not isinstance(a, Var) for m, _ in dim.terms for a in m
-                ):
-                    refuse(
-                        f"{self.host.sym(dim).at(4)} < 0",
-                        f"a dimension of {tensor.name}, {dim}, is negative",
-                    )
-        for contract in self.plan.contracts:
-            refuse(
-                self.host.condition(HostOp("not", (contract.condition,))),
-                f"requires {contract.text}",
-            )
-        for tensor in self.plan.parameters:
-            name = c_name(tensor.name)
-            size = self._bytes(tensor)
-            empty = f"{size} > 0" if "?" not in size else f"({size}) > 0"
-            refuse(f"{name} == nullptr && {empty}", f"{tensor.name} is null")
-            if tensor.dtype.bits > 8:
-                refuse(
-                    f"!is_aligned({name}, {tensor.dtype.bits // 8})",
-                    f"{tensor.name} is not aligned to its elements",
-                )
-        if self.plan.workspace:
-            size = self.host.size(self.plan.workspace_bytes)
-            refuse(f"workspace == nullptr && {size} > 0", "workspace is null")
-            refuse("!is_aligned(workspace, 256)", "workspace is not aligned to 256 bytes")
-        return result
+    def _mentioned(self, requirement: Requirement) -> list[str]:
+        """The numbers that the sentence ends with, as an initialiser."""
+        match requirement:
+            case NotNegative():
+                names = _names(requirement.value)
+            case Holds():
+                names = _names(requirement.contract.condition)
+            case FitsGrid():
+                names = _names(requirement.instances)
+            case _:
+                return []
+        items = ", ".join(f'{{"{n}", {c_name(n)}}}' for n in names if n not in self.program.tiles)
+        return [f"{{{items}}}"] if items else []
 
-    def spans(self) -> list[dict[str, Any]]:
-        """Byte ranges for the overlap check, none where nothing is written beside another argument."""
-        tensors = self.plan.parameters
-        if len(tensors) + bool(self.plan.workspace) < 2 or all(t.role == "input" for t in tensors):
-            return []
-        result: list[dict[str, Any]] = [
-            {"pointer": c_name(t.name), "bytes": self._bytes(t), "written": t.role != "input"}
-            for t in tensors
+    def arguments(self) -> list[str]:
+        """An initialiser for each pointer: name, address, bytes, alignment, whether it is written."""
+        rows = [
+            (t.name, c_name(t.name), self._bytes(t), max(1, t.dtype.bits // 8), t.role != "input")
+            for t in self.plan.parameters
         ]
         if self.plan.workspace:
-            result.append(
-                {
-                    "pointer": "workspace",
-                    "bytes": self.host.size(self.plan.workspace_bytes),
-                    "written": True,
-                }
-            )
-        return result
+            size = self.host.size(self.plan.workspace_bytes)
+            rows.append((WORKSPACE, WORKSPACE, size, WORKSPACE_ALIGNMENT, True))
+        return [
+            f'{{"{name}", {pointer}, {size}, {alignment}, {"true" if written else "false"}}}'
+            for name, pointer, size, alignment, written in rows
+        ]
 
     # ---- launches
 
     def workspace_pointers(self) -> list[str]:
         """A pointer for each temp."""
-        return [
-            f"{host_type(self.program.tensor(w.tensor).dtype)}* const {c_name(w.tensor)} = "
-            f"reinterpret_cast<{host_type(self.program.tensor(w.tensor).dtype)}*>("
-            f"static_cast<char*>(workspace) + {self.host.sym(w.offset).at(4)});"
-            for w in self.plan.workspace
-        ]
+        lines = []
+        for place in self.plan.workspace:
+            kind = DEVICE[self.program.tensor(place.tensor).dtype]
+            offset = self.host.sym(place.offset).at(4)
+            base = "workspace" if offset == "0" else f"static_cast<char*>(workspace) + {offset}"
+            cast = "static_cast" if offset == "0" else "reinterpret_cast"
+            lines.append(f"{kind}* const {c_name(place.tensor)} = {cast}<{kind}*>({base});")
+        return lines
 
     def _launch(self, launch: Launch) -> dict[str, Any]:
+        shared = [str(launch.shared_bytes)] if launch.shared_bytes else []
         return {
             "kernel": launch.kernel,
             "condition": self.host.condition(launch.condition),
-            "grid": self.host.size(launch.grid),
-            "block": launch.block,
-            "shared_bytes": launch.shared_bytes,
+            "grid": ", ".join([self.host.size(launch.grid), str(launch.block), *shared]),
             "arguments": [self._argument(a) for a in launch.arguments],
         }
 
-    def _argument(self, argument: PointerArgument | IntegerArgument | ScalarArgument) -> str:
-        from tilec.emit.types import DEVICE, HOST
-
+    def _argument(self, argument: Argument) -> str:
         match argument:
             case PointerArgument():
-                tensor = self.program.tensor(argument.tensor)
-                name = c_name(tensor.name)
-                same = DEVICE[tensor.dtype] == {"int32_t": "int", "uint32_t": "unsigned"}.get(
-                    HOST.get(tensor.dtype, ""), HOST.get(tensor.dtype, "")
-                )
-                if same:
-                    return name
-                const = "const " if tensor.role == "input" else ""
-                cast = "static_cast" if tensor.dtype not in HOST else "reinterpret_cast"
-                return f"{cast}<{const}{DEVICE[tensor.dtype]}*>({name})"
+                return self._pointer(self.program.tensor(argument.tensor))
             case IntegerArgument():
-                if isinstance(atom := _only_atom(argument.value), Var):
-                    return c_name(atom.name)
+                if _variable(argument.value):
+                    return self.host.size(argument.value)
                 kind = "int64_t" if argument.wide else "int"
                 return f"static_cast<{kind}>({self.host.size(argument.value)})"
             case ScalarArgument():
-                scalar = next(s for s in self.plan.scalars if s.name == argument.name)
-                return (
-                    f"{c_name(scalar.name)} != 0"
-                    if scalar.dtype.kind == "bool"
-                    else c_name(scalar.name)
-                )
+                name = c_name(argument.name)
+                return f"{name} != 0" if self.scalars[argument.name].kind == "bool" else name
+        assert_never(argument)
+
+    def _pointer(self, tensor: Tensor) -> str:
+        name = c_name(tensor.name)
+        host = HOST.get(tensor.dtype, "void")
+        if tensor.role == "temp" or DEVICE[tensor.dtype] == _SAME_TYPE.get(host, host):
+            return name
+        const = "const " if tensor.role == "input" else ""
+        cast = "static_cast" if host == "void" else "reinterpret_cast"
+        return f"{cast}<{const}{DEVICE[tensor.dtype]}*>({name})"
 
     def targets(self) -> list[dict[str, Any]]:
         """The choice by device, newest architecture first, and the steps of each."""
         result = []
-        for target in sorted(self.plan.targets, key=lambda t: -TARGETS[t.arch].compute):
-            steps = []
-            for step in target.steps:
-                instances = step.instances
-                steps.append(
-                    {
-                        "instances": self.host.size(instances),
-                        "launches": [self._launch(launch) for launch in step.launches],
-                    }
-                )
+        newest = sorted(
+            self.plan.targets, key=lambda t: (TARGETS[t.arch].compute, t.arch), reverse=True
+        )
+        for target in newest:
+            steps = [
+                {
+                    "instances": self.host.sym(step.instances).at(4),
+                    "launches": [self._launch(launch) for launch in step.launches],
+                }
+                for step in target.steps
+            ]
             compute = TARGETS[target.arch].compute
-            exact = target.arch.endswith("a")
-            condition = f"compute {'==' if exact else '>='} {compute}"
-            result.append({"arch": target.arch, "condition": condition, "steps": steps})
+            sign = "==" if target.arch.endswith("a") else ">="
+            result.append(
+                {"condition": f"{self.locals['compute']} {sign} {compute}", "steps": steps}
+            )
         return result
 
-    def unused(self) -> list[str]:
-        """Parameters that nothing reads."""
-        text = (
-            str(self.targets())
-            + str(self.checks())
-            + str(self.spans())
-            + str(self.workspace_pointers())
-        )
-        import re
-
-        found = []
-        for parameter in [*self.parameters()]:
-            name = parameter.split(" ")[-1]
-            if name in ("stream",):
-                continue
-            if not re.search(rf"\b{re.escape(name)}\b", text):
-                found.append(name)
-        return found
+    # ---- text
 
     def render(self) -> str:
         """The launcher's text."""
-        import re
-
         workspace = self.host.size(self.plan.workspace_bytes)
+        checks, arguments, targets = self.checks(), self.arguments(), self.targets()
+        pointers = self.workspace_pointers()
+        used = f"{checks} {arguments} {targets} {pointers} stream"
         context = {
+            **self.locals,
             "name": self.name,
-            "dim_parameters": self.dim_parameters(),
-            "unused_by_workspace": [
-                c_name(v.name)
-                for v in self.plan.dims
-                if not re.search(rf"\b{re.escape(c_name(v.name))}\b", workspace)
-            ],
-            "workspace_bytes": workspace
+            "sentence": self.sentence,
+            "workspace_parameters": _parameters(self._numbers(), workspace),
+            "workspace_bytes": "0"
             if workspace == "0"
-            else f"static_cast<size_t>({workspace})",
-            "parameters": self.parameters(),
-            "checks": self.checks(),
-            "spans": self.spans(),
-            "unused": self.unused(),
-            "workspace_pointers": self.workspace_pointers(),
-            "several": len(self.plan.targets) > 1,
-            "targets": self.targets(),
+            else f"static_cast<size_t>(host_max_of({workspace}, 0))",
+            "parameters": _parameters(self._signature(), used),
+            "checks": checks,
+            "rows": arguments,
+            "workspace_pointers": pointers,
+            "several": len(targets) > 1,
+            "targets": targets,
         }
         return indent(str(macros("unit/launcher.jinja")["launcher"](context)))
 
 
-def _only_atom(sym: Sym) -> object:
-    if len(sym.terms) == 1 and sym.terms[0][1] == 1 and len(sym.terms[0][0]) == 1:
-        return sym.terms[0][0][0]
-    return None
+def _parameters(signature: list[tuple[str, str]], text: str) -> list[str]:
+    """Parameters of a definition; one that the text does not mention has its name in a comment."""
+    return [f"{t} {n}" if _mentions(text, n) else f"{t} /*{n}*/" for t, n in signature]
+
+
+def _mentions(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _positive(dim: Sym) -> bool:
+    low = dim.bounds(size_range)[0]
+    return low is not None and low > 0
+
+
+def _names(expr: HostExpr) -> list[str]:
+    """Names in a host expression, in order of first appearance."""
+    match expr:
+        case Sym():
+            return sorted({v.name for v in expr.variables})
+        case HostScalar():
+            return [expr.name]
+        case HostOp():
+            return list(dict.fromkeys(n for a in expr.args for n in _names(a)))
+        case HostNumber():
+            return []
+    assert_never(expr)
+
+
+def _variable(sym: Sym) -> bool:
+    """Whether a size is one variable."""
+    return (
+        len(sym.terms) == 1
+        and sym.terms[0][1] == 1
+        and len(sym.terms[0][0]) == 1
+        and isinstance(sym.terms[0][0][0], Var)
+    )

@@ -30,8 +30,8 @@ FILES = (
     "math.cuh",
     "warp.cuh",
     "atomic.cuh",
-    "tile.cuh",
     "tensor.cuh",
+    "tile.cuh",
     "products.cuh",
 )
 """The files of `templates/device/` in the order in which their blocks are emitted: a block needs earlier blocks only."""

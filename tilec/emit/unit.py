@@ -9,6 +9,7 @@ from tilec import __version__
 from tilec.emit.bodies import render_kernels
 from tilec.emit.c_names import c_name
 from tilec.emit.kernel_text import environment
+from tilec.emit.layout import indent
 from tilec.emit.launcher import LauncherContext
 from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
 from tilec.ir import kernel_ir as k
@@ -18,6 +19,9 @@ from tilec.resources import resource_text
 
 KERNEL_BEGIN = "// kernel begin"
 KERNEL_END = "// kernel end"
+
+RULE = 96
+"""Columns of the line above a kernel's section, with its name at the end."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         contexts.append(
             {
                 "name": c_name(kernel.plan.name),
-                "signature": kernel.signature,
+                "signature": indent(f"// {kernel.signature}").rstrip("\n"),
+                "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
                 "bodies": [{"text": body} for body in bodies],
                 "wrappers": wrappers,
                 "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),
@@ -56,8 +61,8 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         headers.add("<cmath>")
     if "printf(" in kernel_text:
         headers.add("<cstdio>")
-    if "std::min" in str(contexts) or "std::max" in str(contexts):
-        headers.add("<algorithm>")
+    if "std::numeric_limits" in str(contexts):
+        headers.add("<limits>")
     template = environment().get_template("unit/unit.cu.jinja")
     text = template.render(
         version=__version__,
@@ -82,8 +87,8 @@ def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
             {
                 "name": context.name,
                 "signature": kernel.signature,
-                "parameters": context.parameters(),
-                "dim_parameters": context.dim_parameters(),
+                "declaration": context.declaration(),
+                "workspace_declaration": context.workspace_declaration(),
                 "documentation": context.documentation(),
             }
         )

@@ -111,7 +111,7 @@ class Facts:
                     return 0, None
                 high = trips.bounds(self.range_of)[1]
                 return 0, None if high is None else max(0, high - 1)
-            case "scalar" | "value":
+            case "scalar" | "value" | "local":
                 return self.lower.get(var), self.upper.get(var)
 
     def range(self, sym: Sym) -> Interval:

@@ -13,9 +13,10 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
-VarKind = Literal["dim", "tile", "trip", "value", "scalar"]
+VarKind = Literal["dim", "tile", "trip", "value", "scalar", "local"]
 """dim: run-time size (0 ≤ d < 2^31); tile: a tile-size parameter (≥ 1, its number lies in the candidate); trip: number of a
-loop's or grid axis' current trip (≥ 0); value: a rank-0 integer of Tile IR; scalar: an integer parameter."""
+loop's or grid axis' current trip (≥ 0); value: a rank-0 integer of Tile IR; scalar: an integer parameter; local: a variable
+of the generated text."""
 
 
 @dataclass(frozen=True, order=True)
@@ -32,7 +33,7 @@ class Var:
         return (0, f"{self.kind}:{self.name}:{self.key:09d}")
 
     def __str__(self) -> str:
-        return self.name if self.kind in ("dim", "tile", "scalar") else f"{self.name}.{self.key}"
+        return self.name if self.kind in ("dim", "tile", "scalar", "local") else f"{self.name}.{self.key}"
 
 
 ApplyOp = Literal["//", "%", "min", "max"]

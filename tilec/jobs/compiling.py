@@ -243,9 +243,10 @@ def output_path(request: CompileRequest) -> str:
 
 
 def _depfile(request: CompileRequest, compiled: CompiledFile, output: str) -> tuple[str, bytes]:
-    from tilec.jobs.depfile import depfile_text
+    from tilec.jobs.depfile import depfile_text, escape
 
-    target = request.depfile_target or output
+    # what `-MT` gives is copied as it is, as compilers do: it may be several targets
+    target = request.depfile_target or escape(output)
     path = request.depfile_path or str(Path(output).with_suffix(".d"))
     return path, depfile_text(target, compiled.dependencies or (request.file,)).encode()
 

@@ -23,7 +23,7 @@ from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
-from tilec.passes.placement import Placement
+from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
@@ -35,10 +35,19 @@ LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512
 SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
 """The same for single elements, whose addresses and predicates take registers too."""
 
+AXIS_WORDS = ("at", "el", "lane", "step", "sub")
+"""Endings of the C names of an axis' coordinates and counters."""
+
+MOST_STEPS = 32
+"""Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
+
+MOST_WORDS = 160
+"""Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
+
 REGISTERS_BESIDES = 30
 """Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
 
-REGISTERS_OF_SINGLES = 24
+REGISTERS_OF_SINGLES = 16
 """More of them where elements move one at a time, each with an address and a predicate."""
 
 
@@ -104,7 +113,7 @@ class Assignment:
         self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
         self.slots = _slots(axes)
         self.fast = self.slots[0][0] if self.slots else None
-        self.names = _names(axes)
+        self.names = _names(axes, _words(program))
         self.wide = self._width()
         self.least_threads = 1 if self._in_step() else 32
 
@@ -402,6 +411,11 @@ class Assignment:
             own = min(want, max(1, left))
             left = max(1, left // own)
             given.append(own)
+        sizes = [max(self._capacity(c) for c in slot) for slot in self.slots[1:]]
+        while left > 1 and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS:
+            longest = max(range(len(given)), key=lambda n: -(-sizes[n] // given[n]))
+            given[longest] *= 2
+            left //= 2
         for slot, own in zip(self.slots[1:], given, strict=True):
             for found in slot:
                 others[found.number] = (-(-self._capacity(found) // own), own)
@@ -420,38 +434,66 @@ class Assignment:
             fast_threads = min(threads, max(1, _power(-(-self.fast.capacity // width))))
         others = self._spread(max(1, threads // fast_threads))
         total = fast_threads
+        fixed = self._in_registers()
         for found in self.slots[0]:
-            axes[found.number] = self._axis(found, streamed(fast_threads, 1, width))
-            streams.add(found.number)
+            if found.number in fixed and found.capacity is not None:
+                steps = -(-found.capacity // (fast_threads * width))
+                axes[found.number] = self._axis(found, blocked(steps, fast_threads, 1, width))
+            else:
+                axes[found.number] = self._axis(found, streamed(fast_threads, 1, width))
+                streams.add(found.number)
         for slot in self.slots[1:]:
             own = max(others[c.number][1] for c in slot)
             for found in slot:
                 steps, own_threads = others[found.number]
-                if steps > 16 or found.capacity is None:
+                if found.capacity is None or (steps > 16 and found.number not in fixed):
                     axes[found.number] = self._axis(found, streamed(own_threads, total, 1))
                     streams.add(found.number)
                 else:
                     axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
             total *= own
-        kept = self._kept_classes()
-        for found in self.axes.classes:
-            if found.number in streams and found.number in kept:
-                raise fail(
-                    "E0601",
-                    f"a tile that must be kept has {self._capacity(found)} elements along `{self.names[found.number]}`, more than "
-                    "the registers of a block hold",
-                    self.nest.span,
-                    help="use a smaller tile, or bound the size with `require`",
-                )
+        words, largest = self._fixed_words(axes)
+        unbounded = next((c for c in self.axes.classes if c.number in streams and c.number in fixed), None)
+        if largest is not None and (unbounded is not None or words > MOST_WORDS):
+            along = unbounded or max(
+                (c for c in self.axes.of_value(largest) if c is not None), key=self._capacity
+            )
+            what = "a name carried by a loop" if along.carried else "the result of a reduction or branch"
+            raise fail(
+                "E0601",
+                f"{what} has {self._capacity(along)} elements along `{self.names[along.number]}`, "
+                "more than registers hold",
+                largest.span if largest.span.end else self.nest.span,
+                help="use a smaller tile, or bound the size with `require`",
+            )
         return Level(axes, total, 0, frozenset(streams))
 
-    def _kept_classes(self) -> set[int]:
-        """Classes of results of reductions and of carried names: those tiles cannot be computed again."""
-        kept = {c.number for c in self.axes.classes if c.carried}
+    def _kept_values(self) -> list[t.Value]:
+        """Tiles that exist in registers only: results of reductions, carried names, merges of branches."""
+        found: list[t.Value] = []
         for op in self.ops:
-            if isinstance(op, t.Reduce):
-                kept |= {c.number for c in self.axes.of_value(op.out) if c is not None}
-        return kept
+            if isinstance(op, t.For):
+                found += [c.entry for c in op.carried]
+            if not is_inline_kind(op):
+                found += op.outs
+        return [v for v in found if v.type.rank]
+
+    def _in_registers(self) -> set[int]:
+        """Numbers of the classes along which such tiles run: they cannot be walked."""
+        return {c.number for v in self._kept_values() for c in self.axes.of_value(v) if c is not None}
+
+    def _fixed_words(self, axes: Mapping[int, LoopAxis]) -> tuple[int, t.Value | None]:
+        """Registers that a thread needs for the largest such tile, and that tile."""
+        words, largest = 0, None
+        for value in self._kept_values():
+            own = 1
+            for found in self.axes.of_value(value):
+                if found is not None:
+                    layout = axes[found.number].layout
+                    own *= layout.vector * (1 if layout.streams else layout.steps)
+            if own > words or largest is None:
+                words, largest = own, value
+        return words, largest
 
     # ---- resources of a CTA
 
@@ -519,16 +561,23 @@ def _slots(axes: Axes) -> list[list[AxisClass]]:
     return slots
 
 
-def _names(axes: Axes) -> dict[int, str]:
-    """C names for the classes, unique in the nest."""
+def _words(program: t.Program) -> set[str]:
+    """Names that the source gives to parameters and sizes, as C++ may spell them."""
+    words = {x.name for x in (*program.tensors, *program.scalars, *program.dims)} | set(program.tiles)
+    return words | {f"{word}_" for word in words}
+
+
+def _names(axes: Axes, words: set[str]) -> dict[int, str]:
+    """C names for the classes, unique in the nest whatever the case of their first letter; no name made of one is among
+    `words`."""
     names: dict[int, str] = {}
     used: set[str] = set()
     for found in axes.classes:
         base = found.name if found.name.isidentifier() else "t"
         name, n = base, 1
-        while name in used:
+        while name[:1].upper() + name[1:] in used or any(f"{name}_{end}" in words for end in AXIS_WORDS):
             n += 1
             name = f"{base}{n}"
-        used.add(name)
+        used.add(name[:1].upper() + name[1:])
         names[found.number] = name
     return names

@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   fold · sink_stores · classify axes · place tiles · assign_layouts
+Tile IR   eliminate_dead · hoist · sink_stores · classify axes · place tiles · assign_layouts
 Kernel IR lower · synchronize
 Host      launch plan
 """
@@ -23,16 +23,18 @@ from tilec.ir.launch import (
     Workspace,
     product,
 )
-from tilec.ir.symbolic import Sym, ceildiv
-from tilec.passes import hoist, sink_stores, synchronize
+from tilec.ir.symbolic import Sym, Var, ceildiv
+from tilec.passes import eliminate_dead, hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
 from tilec.passes.lower import lower_nest
+from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import place
 from tilec.passes.products import plan_products
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
+from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
 
 Snapshot = Callable[[str, object], None]
@@ -55,18 +57,20 @@ def run(
     program: t.Program,
     target: Target,
     candidate: Candidate,
-    c_name: str,
+    spell: Spelling,
     suffix: str = "",
     snapshot: Snapshot = lambda name, result: None,
 ) -> Lowered:
-    """Every pass. Raises TileError with the code of what cannot be compiled."""
+    """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
     check_supported(program)
+    _check_names(program, spell)
     numeric = Facts.of(program).numeric
+    base_name = spell(program.name)
     kernels: list[k.Kernel] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(hoist.run(nest.body)))
+        nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
@@ -78,11 +82,11 @@ def run(
                 program, nest, axes, placement, target, candidate, products
             ).variants()
         snapshot("assign_layouts", variants)
-        base = c_name if len(program.nests) == 1 else f"{c_name}_{number + 1}"
+        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body")
+            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body", spell)
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -95,6 +99,22 @@ def run(
     return Lowered(
         tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
     )
+
+
+def _check_names(program: t.Program, spell: Spelling) -> None:
+    """Raises E0517 where two names of a kernel are one in C++."""
+    words = [x.name for x in (*program.tensors, *program.scalars, *program.dims)]
+    words += [v.name for v in stride_scalars(program)]
+    spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
+    for word in words:
+        other = spelled.setdefault(spell(word), word)
+        if other != word:
+            raise fail(
+                "E0517",
+                f"`{other}` and `{word}` would both be `{spell(word)}` in C++",
+                program.span,
+                help="rename one of them",
+            )
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
@@ -187,24 +207,27 @@ def _barriers(body: tuple[k.Op, ...]) -> list[k.CtaSync]:
 
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
-    strides = []
-    for tensor in program.tensors:
-        for stride in tensor.strides or ():
-            for var in sorted(stride.variables):
-                if (
-                    var.kind == "scalar"
-                    and var not in strides
-                    and var.name not in {s.name for s in program.scalars}
-                ):
-                    strides.append(var)
+    numeric = Facts.of(program).numeric
     return LaunchPlan(
         program.name,
         program.tensors,
         program.dims,
         program.scalars,
         tuple(x.target for x in lowered),
-        tuple(strides),
-        program.contracts,
+        stride_scalars(program),
+        tuple(replace(c, condition=_host_numbers(c.condition, numeric)) for c in program.contracts),
         lowered[0].workspace,
         lowered[0].workspace_bytes,
     )
+
+
+def stride_scalars(program: t.Program) -> tuple[Var, ...]:
+    """Integer parameters of the launcher that only strides name, in order."""
+    declared = {s.name for s in program.scalars}
+    found: dict[Var, None] = {}
+    for tensor in program.tensors:
+        for stride in tensor.strides or ():
+            for var in sorted(stride.variables):
+                if var.kind == "scalar" and var.name not in declared:
+                    found[var] = None
+    return tuple(found)

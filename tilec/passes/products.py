@@ -25,10 +25,8 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
     (F32, F32): "MmaTf32",
     (I8, I8): "MmaS8",
     (U8, U8): "MmaU8",
-    (F8E4M3, F8E4M3): "MmaF8<false, false>",
-    (F8E4M3, F8E5M2): "MmaF8<false, true>",
-    (F8E5M2, F8E4M3): "MmaF8<true, false>",
-    (F8E5M2, F8E5M2): "MmaF8<true, true>",
+    (F8E4M3, F8E4M3): "MmaE4m3",
+    (F8E5M2, F8E5M2): "MmaE5m2",
 }
 """The device primitive of an instruction by its operands."""
 

@@ -5,8 +5,8 @@ Shares nothing with the analysis or the interpreter but the tables of element ty
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -44,6 +44,8 @@ class Checked:
     covered: Array | None
     rtol: float | None = None
     atol: float | None = None
+    start: int = 0
+    """where the rows of `expected` begin along the output's leading dimension"""
 
 
 def evaluate_check(
@@ -60,12 +62,57 @@ def evaluate_check(
     `arrays` holds inputs and `inout` tensors before the launch, in storage form. An empty list where the kernel has no check.
     Raises TileError: E0905 what cannot be evaluated, E0906 too large.
     """
+    parts: dict[tuple[int, str], list[Checked]] = {}
+    for number, part in _parts(kernel, files, module, program, sizes, arrays, scalars or {}):
+        parts.setdefault((number, part.name), []).append(part)
+    return [_whole(blocks) for blocks in parts.values()]
+
+
+def check_blocks(
+    kernel: ast.Kernel,
+    files: Files,
+    module: ast.Module,
+    program: Program,
+    sizes: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    scalars: Mapping[str, float | int] | None = None,
+) -> Iterator[Checked]:
+    """As `evaluate_check`, some rows of an output at a time where the check is large: each is to be compared and dropped."""
+    for _, part in _parts(kernel, files, module, program, sizes, arrays, scalars or {}):
+        yield part
+
+
+def _parts(
+    kernel: ast.Kernel,
+    files: Files,
+    module: ast.Module,
+    program: Program,
+    sizes: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    scalars: Mapping[str, float | int],
+) -> Iterator[tuple[int, Checked]]:
     checks = [c for c in kernel.clauses if isinstance(c, ast.Check)]
-    results: list[Checked] = []
-    for check in checks:
-        clause = _Clause(check, files.scope(module), files, program, sizes, arrays, scalars or {})
-        results += clause.results()
-    return results
+    for number, check in enumerate(checks):
+        clause = _Clause(check, files.scope(module), files, program, sizes, arrays, scalars)
+        for part in clause.results():
+            yield number, part
+
+
+def _whole(blocks: list[Checked]) -> Checked:
+    """One output from its rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    covered = None
+    if any(b.covered is not None for b in blocks):
+        covered = np.concatenate(
+            [
+                np.ones(b.expected.shape, np.bool_) if b.covered is None else b.covered
+                for b in blocks
+            ]
+        )
+    return replace(
+        blocks[0], expected=np.concatenate([b.expected for b in blocks]), covered=covered
+    )
 
 
 class _Clause:
@@ -104,6 +151,8 @@ class _Clause:
                     strides = tuple(self.size(s) for s in tensor.strides)
                 memory = Memory(tensor, self.shape(tensor), strides, arrays[tensor.name])
                 self.inputs[tensor.name] = (tensor, memory.data)
+        self.rtol: float | None = None
+        self.atol: float | None = None
         self.expected: dict[str, Array] = {}
         self.covered: dict[str, Array] = {}
 
@@ -118,26 +167,29 @@ class _Clause:
         """A tensor's numbers."""
         return tuple(self.size(d) for d in tensor.dims)
 
-    def results(self) -> list[Checked]:
+    def results(self) -> Iterator[Checked]:
         """At once if everything is small, else in blocks, else at once with more memory."""
+        self.rtol, self.atol = self.tolerance(self.check.rtol), self.tolerance(self.check.atol)
         try:
             self.run(Wholes(AT_ONCE, WORK), None)
         except TooLarge:
             try:
-                self.blocks()
+                name, step = self.split()
             except (CannotBlock, TooLarge):
                 self.at_most()
-        rtol, atol = self.tolerance(self.check.rtol), self.tolerance(self.check.atol)
-        return [
-            Checked(
-                name,
-                expected,
-                None if self.covered[name].all() else self.covered[name],
-                rtol,
-                atol,
-            )
-            for name, expected in self.expected.items()
-        ]
+            else:
+                for start in range(0, self.sizes[name], step):
+                    stop = min(self.sizes[name], start + step)
+                    self.run(Wholes(AT_MOST, inf), Block(name, start, stop))
+                    yield from self.stated(start)
+                return
+        yield from self.stated(0)
+
+    def stated(self, start: int) -> Iterator[Checked]:
+        """What the last run says, rows from `start` on."""
+        for name, expected in self.expected.items():
+            covered = None if self.covered[name].all() else self.covered[name]
+            yield Checked(name, expected, covered, self.rtol, self.atol, start)
 
     def at_most(self) -> None:
         """Without blocks, up to AT_MOST."""
@@ -151,8 +203,8 @@ class _Clause:
                 help="run with smaller sizes, `-s M=…`",
             ) from None
 
-    def blocks(self) -> None:
-        """Blocks of the dimension that leads every output."""
+    def split(self) -> tuple[str, int]:
+        """The dimension that leads every output, and how many of its rows make a block. Raises CannotBlock, TooLarge."""
         outputs = [t for t in self.program.tensors if t.role in ("output", "inout")]
         leads = {t.dims[0] if t.dims else Sym.of(1) for t in outputs}
         names = [v.name for v in self.program.dims if {Sym.of(v)} == leads]
@@ -164,9 +216,7 @@ class _Clause:
         self.run(trial, Block(name, 0, min(1, extent)))
         if trial.work * extent > WORK:
             raise TooLarge
-        step = max(1, IN_A_BLOCK // trial.largest)
-        for start in range(0, extent, step):
-            self.run(Wholes(AT_MOST, inf), Block(name, start, min(extent, start + step)))
+        return name, max(1, IN_A_BLOCK // trial.largest)
 
     def tolerance(self, expression: ast.Expr | None) -> float | None:
         """The number after `rtol` or `atol`."""
@@ -176,7 +226,8 @@ class _Clause:
         return float(value.data)
 
     def run(self, wholes: Wholes, block: Block | None) -> None:
-        """One evaluation of the clause."""
+        """One evaluation of the clause, into `expected` and `covered`."""
+        self.expected, self.covered = {}, {}
         evaluation = Evaluation(self, wholes, block)
         for statement in self.check.body:
             evaluation.statement(statement)
@@ -187,6 +238,8 @@ class _Clause:
         """`name[position] == value` for the rows of a block."""
         tensor = self.program.tensor(name)
         shape = self.shape(tensor)
+        if block is not None:
+            shape = (block.stop - block.start, *shape[1:])
         if name not in self.expected:
             kind = np.dtype(np.int64 if tensor.dtype.is_integer else np.bool_)
             if tensor.dtype.is_float:
@@ -194,7 +247,5 @@ class _Clause:
             self.expected[name] = np.zeros(shape, kind)
             self.covered[name] = np.zeros(shape, np.bool_)
         target, covered = self.expected[name], self.covered[name]
-        if block is not None:
-            target, covered = target[block.start : block.stop], covered[block.start : block.stop]
         target[position] = np.broadcast_to(value, target[position].shape)
         covered[position] = True

@@ -114,6 +114,7 @@ class Evaluation:
         self.block = block
         self.scope: Scope = clause.scope
         self.locals: dict[str, Entity] = {}
+        self.known: dict[ast.Expr, Entity] = {}
         self.in_kernel = True
 
     # ---- failures
@@ -126,6 +127,7 @@ class Evaluation:
 
     def statement(self, statement: ast.Stmt) -> None:
         """One statement of the clause or of a function."""
+        self.known.clear()
         match statement:
             case ast.Assign(ast.Name(name), value):
                 self.locals[name] = self.entity(value)
@@ -207,7 +209,16 @@ class Evaluation:
         return bool(value.data)
 
     def entity(self, expression: ast.Expr) -> Entity:
-        """Whatever an expression stands for."""
+        """Whatever an expression stands for; in a block what a statement says twice is evaluated once."""
+        if self.block is None or not isinstance(expression, ast.Call | ast.Binary):
+            return self.fresh(expression)
+        known = self.known.get(expression)
+        if known is None:
+            known = self.known[expression] = self.fresh(expression)
+        return known
+
+    def fresh(self, expression: ast.Expr) -> Entity:
+        """The value of an expression."""
         match expression:
             case ast.Number(value):
                 return Whole(np.asarray(value))

@@ -10,10 +10,25 @@ from typing import TypeAlias
 
 from tilec.ir.dtypes import DType
 from tilec.ir.launch import LaunchPlan
+from tilec.ir.requirements import (
+    BYTES_LIMIT,
+    INSTANCE_LIMIT,
+    WORKSPACE,
+    Addressable,
+    AlignedAddress,
+    FitsGrid,
+    Holds,
+    NotNegative,
+    Present,
+    Requirement,
+    Separate,
+    requirements,
+)
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Contract, Program, ScalarInput, Tensor
 from tilec.runtime.host import Environment, HostValue, evaluate, evaluate_sym
 from tilec.source.diagnostics import TileError, fail
+from tilec.source.exhaustive import assert_never
 
 SIZE_LIMIT = 1 << 31
 """Every run-time size is below it."""
@@ -275,42 +290,101 @@ def tensor_bytes(tensor: Tensor, env: Environment) -> int:
 
 
 def check_call(
-    plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int] | None = None
+    plan: LaunchPlan,
+    sizes: CallSizes,
+    addresses: Mapping[str, int] | None = None,
+    workspace: int | None = None,
 ) -> None:
-    """What the launcher checks, in its order. Raises TileError: E0712 sizes, E0713 contracts, E0714 addresses between
-    elements, E0715 overlaps."""
-    for name, value in {**sizes.dims, **sizes.strides}.items():
-        if name in sizes.dims and not 0 <= value < SIZE_LIMIT:
+    """What the launcher checks, in its order; addresses where they are given.
+
+    Raises TileError: E0712 sizes, E0713 contracts, E0714 addresses, E0715 overlaps.
+    """
+    for name, value in sizes.dims.items():
+        if value >= SIZE_LIMIT:
+            raise fail("E0712", f"the size `{name}` is {value}", help=_SIZE_HELP)
+    found = first_violation(plan, sizes, addresses, workspace)
+    if found is None:
+        return
+    violated, sentence = found
+    match violated:
+        case NotNegative():
+            value = evaluate_sym(violated.value, sizes.environment)
+            raise fail("E0712", f"the size `{violated.value}` is {value}", help=_SIZE_HELP)
+        case Holds():
+            contract = violated.contract
             raise fail(
-                "E0712", f"the size `{name}` is {value}", help="a size is from 0 to 2147483647"
+                "E0713",
+                f"`require {contract.text}` does not hold for {_used(contract, sizes)}",
+                contract.span if contract.span.end else None,
+                help="give other sizes with `-s`",
             )
-    broken = first_broken(plan.contracts, sizes.environment)
-    if broken:
-        raise fail(
-            "E0713",
-            f"`require {broken.text}` does not hold for {_used(broken, sizes)}",
-            broken.span if broken.span.end else None,
-            help="give other sizes with `-s`",
-        )
-    if addresses is not None:
-        for tensor in plan.parameters:
-            if addresses[tensor.name] % max(1, tensor.dtype.bits // 8):
-                raise fail(
-                    "E0714",
-                    f"the address of `{tensor.name}` is not a multiple of its element's size",
-                )
-        overlap = first_overlap(plan, sizes, addresses)
-        if overlap:
+        case FitsGrid() | Addressable():
+            raise fail("E0712", sentence, help="give other sizes with `-s`")
+        case Present():
+            raise fail("E0714", f"`{violated.name}` has elements and no address")
+        case AlignedAddress():
+            raise fail(
+                "E0714", f"the address of `{violated.name}` is not a multiple of {violated.bytes}"
+            )
+        case Separate():
+            one, _, other = sentence.split(" ")
             raise fail(
                 "E0715",
-                f"the bytes of `{overlap[0]}` overlap those of `{overlap[1]}`",
+                f"the bytes of `{one}` overlap those of `{other}`",
                 help="an output and an `inout` parameter need memory of their own",
             )
+    assert_never(violated)
 
 
-def first_broken(contracts: Sequence[Contract], env: Environment) -> Contract | None:
-    """The first contract that does not hold."""
-    return next((c for c in contracts if not evaluate(c.condition, env)), None)
+_SIZE_HELP = "a size is from 0 to 2147483647"
+
+
+def first_violation(
+    plan: LaunchPlan,
+    sizes: CallSizes,
+    addresses: Mapping[str, int] | None = None,
+    workspace: int | None = None,
+) -> tuple[Requirement, str] | None:
+    """The first requirement of the plan that a call does not satisfy, with the launcher's sentence (without its numbers).
+
+    Without `addresses` those that concern them are left out, without `workspace` those of the workspace.
+    """
+    env = sizes.environment
+    places = dict(addresses or {})
+    if workspace is not None:
+        places[WORKSPACE] = workspace
+    for requirement in requirements(plan):
+        match requirement:
+            case NotNegative():
+                holds = evaluate_sym(requirement.value, env) >= 0
+            case Holds():
+                holds = bool(evaluate(requirement.contract.condition, env))
+            case FitsGrid():
+                holds = evaluate_sym(requirement.instances, env) <= INSTANCE_LIMIT
+            case Addressable():
+                holds = _argument_bytes(plan, requirement.name, env) <= BYTES_LIMIT
+            case Present():
+                empty = _argument_bytes(plan, requirement.name, env) <= 0
+                holds = empty or places.get(requirement.name, 1) != 0
+            case AlignedAddress():
+                holds = places.get(requirement.name, 0) % requirement.bytes == 0
+            case Separate():
+                overlap = first_overlap(plan, sizes, places)
+                if overlap:
+                    return requirement, f"{overlap[0]} overlaps {overlap[1]}"
+                continue
+            case _:
+                assert_never(requirement)
+        if not holds:
+            return requirement, requirement.sentence
+    return None
+
+
+def _argument_bytes(plan: LaunchPlan, name: str, env: Environment) -> int:
+    for tensor in plan.parameters:
+        if tensor.name == name:
+            return tensor_bytes(tensor, env)
+    return evaluate_sym(plan.workspace_bytes, env)
 
 
 def _used(contract: Contract, sizes: CallSizes) -> str:
@@ -324,16 +398,22 @@ def _used(contract: Contract, sizes: CallSizes) -> str:
 def first_overlap(
     plan: LaunchPlan, sizes: CallSizes, addresses: Mapping[str, int]
 ) -> tuple[str, str] | None:
-    """The first written parameter and another one that share a byte; a parameter without bytes shares none."""
+    """The first written argument and another one that share a byte; one without bytes shares none. Arguments without an
+    address are left out; that of the workspace is under its name."""
     env = sizes.environment
     ranges = [
-        (t, addresses[t.name], addresses[t.name] + tensor_bytes(t, env)) for t in plan.parameters
+        (name, written, addresses[name], addresses[name] + _argument_bytes(plan, name, env))
+        for requirement in requirements(plan)
+        if isinstance(requirement, Separate)
+        for name, written in zip(requirement.names, requirement.written, strict=True)
+        if name in addresses
     ]
-    for index, (one, start, end) in enumerate(ranges):
-        for other, low, high in ranges[index + 1 :]:
-            written = one.role != "input" or other.role != "input"
-            if written and start < high and low < end and start < end and low < high:
-                return (one.name, other.name) if one.role != "input" else (other.name, one.name)
+    for index, (one, one_written, start, end) in enumerate(ranges):
+        for other, other_written, low, high in ranges[index + 1 :]:
+            if not (one_written or other_written):
+                continue
+            if start < high and low < end and start < end and low < high:
+                return (one, other) if one_written else (other, one)
     return None
 
 

@@ -120,7 +120,7 @@ def prepare_call(
             gpu.fill(buffers[WORKSPACE].address, poison_workspace(), needed)
             base = buffers[WORKSPACE].address
         addresses = {t.name: buffers[t.name].address for t in plan.parameters}
-        check_call(plan, sizes, addresses)
+        check_call(plan, sizes, addresses, base if plan.workspace else None)
         launches = concrete_launches(plan, target, sizes, addresses, base)
         yield DeviceCall(gpu, plan, sizes, buffers, gpu.prepare(module, launches), uploaded)
     finally:

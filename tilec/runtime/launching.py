@@ -17,14 +17,12 @@ from tilec.ir.launch import (
     ScalarArgument,
     TargetPlan,
 )
+from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.runtime.arguments import CallSizes
 from tilec.runtime.host import HostValue, evaluate_sym, holds
 from tilec.source.diagnostics import fail
 from tilec.source.exhaustive import assert_never
 from tilec.targets.table import TARGETS
-
-GRID_LIMIT = (1 << 31) - 1
-"""CTAs of one launch in the first dimension (CUDA programming guide, technical specifications)."""
 
 PackedValue: TypeAlias = "int | float | bool"
 
@@ -120,10 +118,10 @@ def concrete_launches(
         grid = evaluate_sym(chosen.grid, env)
         if grid <= 0:
             continue
-        if grid > GRID_LIMIT:
+        if grid > INSTANCE_LIMIT:
             raise fail(
                 "E0712",
-                f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {GRID_LIMIT}",
+                f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {INSTANCE_LIMIT}",
             )
         arguments = tuple(_pack(a, env, places, scalars) for a in chosen.arguments)
         launches.append(

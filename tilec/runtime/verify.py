@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import Program, Tensor
 from tilec.reference.bounds import Comparison, compare
-from tilec.reference.check import evaluate_check
+from tilec.reference.check import check_blocks
 from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import Array, unpack
 from tilec.reference.sampling import select
@@ -178,6 +178,7 @@ def verify(
             )
             oracle = f"interpreter, {bounds.extent}"
             findings.append(Finding(tensor.name, oracle, str(tolerance), comparison))
+        del value  # the check is evaluated without it in memory
     findings += _check_clause(case, stored, bounds, tolerance)
     if reference is not None:
         findings += _user_function(case, stored, bounds, tolerance, reference)
@@ -187,33 +188,39 @@ def verify(
 def _check_clause(
     case: Case, stored: Mapping[str, Array], bounds: Bounds, tolerance: Tolerance
 ) -> list[Finding]:
+    totals: dict[tuple[str, Tolerance], Comparison] = {}
+    blocks = check_blocks(
+        case.kernel,
+        case.files,
+        case.files.main,
+        case.program,
+        case.sizes.numbers,
+        case.arrays,
+        case.scalars,
+    )
     try:
-        checks = evaluate_check(
-            case.kernel,
-            case.files,
-            case.files.main,
-            case.program,
-            case.sizes.numbers,
-            case.arrays,
-            case.scalars,
-        )
+        for block in blocks:
+            used = tolerance if tolerance.given else Tolerance(block.rtol, block.atol)
+            whole = stored[block.name]
+            rows = slice(block.start, block.start + len(block.expected)) if whole.ndim else None
+            one = _compare_flat(
+                whole if rows is None else whole[rows],
+                block.expected,
+                _about(bounds, block.name, block.expected, used, block.covered, rows),
+                case.program.tensor(block.name).dtype,
+                used,
+            )
+            key = (block.name, used)
+            first = block.start * prod(whole.shape[1:])
+            totals[key] = _joined(totals.get(key), one, first)
     except TileError as error:
         if bounds.errors and all(d.code == "E0906" for d in error.diagnostics):
             return []  # too large; the interpreter's samples remain
         raise
-    findings = []
-    for check in checks:
-        used = tolerance if tolerance.given else Tolerance(check.rtol, check.atol)
-        tensor = case.program.tensor(check.name)
-        comparison = _compare(
-            stored[check.name],
-            check.expected,
-            _about(bounds, check.name, check.expected, used, check.covered),
-            tensor.dtype,
-            used,
-        )
-        findings.append(Finding(check.name, "check", str(used), comparison))
-    return findings
+    return [
+        Finding(name, "check", str(used), _placed(total, stored[name].shape))
+        for (name, used), total in totals.items()
+    ]
 
 
 BoundOf = Callable[[slice], Array]
@@ -226,13 +233,18 @@ def _exactly(error: Array) -> BoundOf:
 
 
 def _about(
-    bounds: Bounds, name: str, expected: Array, tolerance: Tolerance, covered: Array | None = None
+    bounds: Bounds,
+    name: str,
+    expected: Array,
+    tolerance: Tolerance,
+    covered: Array | None = None,
+    rows: slice | None = None,
 ) -> BoundOf:
-    """The interpreter's bound about another float64 evaluation of the same, infinite where it says nothing and where `covered`
-    is false; 0 (any finite number) where tolerances replace it."""
+    """The interpreter's bound about another float64 evaluation of the same `rows`, infinite where it says nothing and where
+    `covered` is false; 0 (any finite number) where tolerances replace it."""
     error = None if tolerance.given else bounds.errors.get(name)
     silent = 0.0 if tolerance.given else np.inf
-    flat_error = None if error is None else error.reshape(-1)
+    flat_error = None if error is None else (error if rows is None else error[rows]).reshape(-1)
     flat_expected = expected.reshape(-1)
     flat_covered = None if covered is None else covered.reshape(-1)
 
@@ -256,6 +268,21 @@ def _compare(
     actual: Array, expected: Array, bound: BoundOf, dtype: DType, tolerance: Tolerance
 ) -> Comparison:
     """`tilec.reference.bounds.compare` in blocks, so that no bound of a whole array is in memory."""
+    return _placed(_compare_flat(actual, expected, bound, dtype, tolerance), expected.shape)
+
+
+def _placed(total: Comparison, shape: tuple[int, ...]) -> Comparison:
+    """A comparison of flat arrays as one of arrays of this shape."""
+    if total.worst_index is None:
+        return total
+    place = np.unravel_index(total.worst_index[0], shape) if shape else ()
+    return replace(total, worst_index=tuple(int(n) for n in place))
+
+
+def _compare_flat(
+    actual: Array, expected: Array, bound: BoundOf, dtype: DType, tolerance: Tolerance
+) -> Comparison:
+    """The comparison with the worst element's place in row-major order."""
     total: Comparison | None = None
     flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
     for first in range(0, max(1, flat_expected.size), BLOCK):
@@ -270,10 +297,7 @@ def _compare(
         )
         total = _joined(total, one, first)
     assert total is not None
-    if total.worst_index is None:
-        return total
-    place = np.unravel_index(total.worst_index[0], expected.shape) if expected.shape else ()
-    return replace(total, worst_index=tuple(int(n) for n in place))
+    return total
 
 
 def _joined(total: Comparison | None, one: Comparison, first: int) -> Comparison:

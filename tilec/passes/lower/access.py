@@ -37,7 +37,7 @@ class Guards:
 
 def coordinate(axis: k.LoopAxis, element: bool = True) -> Sym:
     """The current coordinate along an axis as a Sym, of the element or of the vector's first."""
-    return Sym.of(Var(axis.element if element else axis.coordinate, "scalar"))
+    return Sym.of(Var(axis.element if element else axis.coordinate, "local"))
 
 
 def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
@@ -206,13 +206,14 @@ class AddressBuilder:
     ) -> str:
         context = self.context
         context.pointers[tensor.name] = context.pointers.get(tensor.name, False) or writable
+        whole = context.names.spell(tensor.name)
         if base == Sym.of(0):
-            return tensor.name
+            return whole
         name = context.names.unique(f"{tensor.name}_at")
         context.out.append(
             k.Pointer(
                 name,
-                tensor.name,
+                whole,
                 tensor.dtype,
                 context.index(base, wide=True),
                 writable,

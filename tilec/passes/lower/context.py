@@ -117,7 +117,7 @@ class Context:
             return (
                 Sym.of(int(name))
                 if name.lstrip("-").isdigit() or negative
-                else Sym.of(Var(name, "scalar"))
+                else Sym.of(Var(name, "local"))
             )
         return None
 

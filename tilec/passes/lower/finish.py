@@ -26,11 +26,14 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
             tensors.append((tensor.name, tensor.dtype, context.pointers[tensor.name]))
     dims = [v for v in program.dims if v in used]
     arguments += [IntegerArgument(v.name, Sym.of(v)) for v in dims]
+    declared = {s.name for s in program.scalars}
     for tensor in program.tensors:
         for stride in tensor.strides or ():
             for var in sorted(stride.variables):
-                if var not in dims and var.kind == "scalar" and var in used:
-                    arguments.append(IntegerArgument(var.name, Sym.of(var)))
+                argument = IntegerArgument(var.name, Sym.of(var))
+                named = var.name in declared or argument in arguments
+                if var.kind == "scalar" and var in used and not named:
+                    arguments.append(argument)
     used_scalars = _scalars_used(context)
     arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
     axes = tuple(
@@ -66,7 +69,12 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
 
 
 def _variable_names(context: Context) -> tuple[tuple[Var, str], ...]:
-    return tuple(sorted(context.var_names.items()))
+    """C names of trips, and of parameters and tile sizes as C++ spells them."""
+    names = dict(context.var_names)
+    for var in context.used_syms:
+        if var.kind in ("dim", "tile", "scalar"):
+            names[var] = context.names.spell(var.name)
+    return tuple(sorted(names.items()))
 
 
 def _scalars_used(context: Context) -> set[str]:

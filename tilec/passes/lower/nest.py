@@ -20,7 +20,7 @@ from tilec.passes.lower.body import (
 )
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
-from tilec.passes.lower.names import Names
+from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import Ring, lower_dot, rings, stage_now, staged_loads
 from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
@@ -36,13 +36,14 @@ def lower_nest(
     variant: Variant,
     name: str,
     body_name: str,
+    spell: Spelling,
 ) -> k.Kernel:
     """The Kernel IR of a nest, before `synchronize`. Raises a coded error for what is not compiled."""
     facts = Facts.of(program)
     for sym, number in variant.divisors:
         facts.learn_divisor(sym, number)
     definitions = Definitions.of(nest.body)
-    names = Names()
+    names = Names(spell)
     for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:
         names.unique(word)
     for var in program.dims:
@@ -152,7 +153,7 @@ class _Statements:
             case t.FromSym():
                 self._from_sym(op)
             case t.Scalar():
-                context.bind_scalar(op.out, k.Local(op.name, op.out.type.dtype))
+                context.bind_scalar(op.out, k.Local(context.names.spell(op.name), op.out.type.dtype))
             case t.Reduce():
                 lower_reduce(context, op)
             case t.For():
@@ -366,7 +367,7 @@ class _Statements:
         for axis, digit in context.thread_digits():
             if (digit.divisor, digit.radix) in covered:
                 continue
-            number = Sym.of(Var(axis.lane, "scalar"))
+            number = Sym.of(Var(axis.lane, "local"))
             if not axis.layout.is_blocked:
                 number = THREAD // digit.divisor % digit.radix
             guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))

@@ -11,7 +11,7 @@ from tilec.passes.lower.access import coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
 
-THREAD = Sym.of(Var("thread", "scalar"))
+THREAD = Sym.of(Var("thread", "local"))
 
 
 def lower_reduce(context: Context, op: t.Reduce) -> None:
@@ -149,7 +149,7 @@ def _through_shared(
         first = Sym.of(0) if whole else THREAD // group * group
     read = slot + first + THREAD % digit.divisor
     stride = digit.divisor
-    threads_constant = Sym.of(Var(f"kThreads{axis.suffix}", "scalar"))
+    threads_constant = Sym.of(Var(f"kThreads{axis.suffix}", "local"))
     count: k.Expr = k.Literal_(partials, I32)
     if blocked and digit.divisor == 1:
         count = k.Index(threads_constant // 32, I32)
@@ -175,7 +175,7 @@ def _register_number(target: k.Fragment) -> Sym:
     number = Sym.of(0)
     for axis in target.axes:
         if axis.layout.steps > 1:
-            number = number * axis.layout.steps + Sym.of(Var(axis.step, "scalar"))
+            number = number * axis.layout.steps + Sym.of(Var(axis.step, "local"))
         if axis.layout.vector > 1:
-            number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "scalar"))
+            number = number * axis.layout.vector + Sym.of(Var(f"{axis.name}_sub", "local"))
     return number

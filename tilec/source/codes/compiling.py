@@ -34,6 +34,11 @@ CODES: dict[str, CodeEntry] = {
         "An operand of `@` needs compile-time extents, and one axis cannot be the rows of one product and the columns of another in "
         "the same nest. Walk a run-time extent with `for k in range(K by BK)`; give the second product a nest of its own.",
     ),
+    "E0517": CodeEntry(
+        "two names are one in C++",
+        "Words of C++ get an underscore in the generated code (`float` becomes `float_`), and double underscores become single "
+        "ones. Where another name of the kernel already is that word, rename one.",
+    ),
     "E0601": CodeEntry(
         "a tile does not fit",
         "A tile that a loop carries, or that several statements need, must fit the registers of one block. Use a smaller tile "

@@ -1,0 +1,220 @@
+"""A generated launcher as a host library: its `cudaLaunchKernel` writes down what it is given.
+
+The kernels' bodies are left out; what is compiled is the text from `// kernel end` on, the host primitives, and
+declarations of the kernels, against a `cuda_runtime.h` of a few lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.emit.c_names import c_name
+from tilec.emit.types import scalar_host_type
+from tilec.runtime.arguments import CallSizes
+from tilec.toolchain.host_compiler import find_host_compiler
+
+FAKE_RUNTIME = r"""
+#pragma once
+#include <cstddef>
+#include <cstdint>
+using cudaError_t = int;
+using cudaStream_t = void*;
+constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNoKernelImageForDevice = 209;
+constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
+constexpr int cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76;
+struct dim3 {
+  unsigned x;
+  explicit dim3(unsigned n) : x(n) {}
+};
+struct Recorded {
+  const void* kernel;
+  unsigned grid, block;
+  size_t shared;
+  unsigned char arguments[256];
+};
+inline Recorded recorded[16];
+inline int recorded_count = 0;
+inline int device_compute = 80;
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
+inline cudaError_t cudaFuncSetAttribute(const void*, int, int) { return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
+  *value = which == cudaDevAttrComputeCapabilityMajor ? device_compute / 10 : device_compute % 10;
+  return cudaSuccess;
+}
+"""
+
+FOOTER = r"""
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                             cudaStream_t) {
+  Recorded& r = recorded[recorded_count++];
+  r = Recorded{kernel, grid.x, block.x, shared, {}};
+  pack(kernel, arguments, r.arguments);
+  return cudaSuccess;
+}
+extern "C" void set_device(int compute) { device_compute = compute; }
+extern "C" void forget() { recorded_count = 0; }
+extern "C" int launches() { return recorded_count; }
+extern "C" const char* launched(int n, unsigned* grid, unsigned* block, size_t* shared, void* arguments) {
+  *grid = recorded[n].grid;
+  *block = recorded[n].block;
+  *shared = recorded[n].shared;
+  __builtin_memcpy(arguments, recorded[n].arguments, sizeof(recorded[n].arguments));
+  return name_of(recorded[n].kernel);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One launch: `arguments` is the start of the kernel's parameter buffer."""
+
+    kernel: str
+    grid: int
+    block: int
+    shared_bytes: int
+    arguments: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a launcher did: its status, its sentence, its launches."""
+
+    status: int
+    sentence: str
+    launches: tuple[Recorded, ...]
+
+
+def host_text(cu: str) -> str:
+    """The host part of a `.cu` with declarations of its kernels."""
+    helpers = cu[cu.index("host helpers") : cu.index("}  // namespace\n")].partition("\n")[2]
+    launchers = "\n".join(re.findall(r"// kernel end\n(.*?)(?=\n// -{20}|\Z)", cu, re.DOTALL))
+    wrappers = re.findall(
+        r'extern "C" __global__ void __launch_bounds__\(.*\)\s+(\w+)\(([^)]*)\) \{', cu
+    )
+    stubs, packing, naming = [], [], []
+    for name, text in wrappers:
+        types = [re.sub(r"\s*(__restrict__)?\s*\w+$", "", p.strip()) for p in text.split(",")]
+        stubs.append(f"void {name}({', '.join(types)}) {{}}")
+        lines = [
+            f"at = (at + sizeof(T{n}) - 1) / sizeof(T{n}) * sizeof(T{n}); "
+            f"__builtin_memcpy(to + at, from[{n}], sizeof(T{n})); at += sizeof(T{n});"
+            for n in range(len(types))
+        ]
+        uses = " ".join(f"using T{n} = {t};" for n, t in enumerate(types))
+        is_it = f"if (k == reinterpret_cast<const void*>(&{name}))"
+        packing.append(f"  {is_it} {{ {uses} size_t at = 0; {' '.join(lines)} }}")
+        naming.append(f'  {is_it} return "{name}";')
+    includes = "\n".join(re.findall(r"^#include <c?(?!uda)\w+(?:\.h)?>$", cu, re.MULTILINE))
+    opaque = (
+        "struct i4_t; struct u4_t; struct f8e4m3_t; struct f8e5m2_t; struct f16_t; struct bf16_t;"
+    )
+    return "\n".join(
+        [
+            '#include "cuda_runtime.h"',
+            includes,
+            opaque,
+            "namespace {",
+            helpers,
+            "}",
+            *stubs,
+            launchers,
+            "static void pack(const void* k, void** from, unsigned char* to) {",
+            *packing,
+            "}",
+            "static const char* name_of(const void* k) {",
+            *naming,
+            '  return "";',
+            "}",
+            FOOTER,
+        ]
+    )
+
+
+class RecordedLaunchers:
+    """The launchers of one compiled file."""
+
+    def __init__(self, compiled: CompiledFile, folder: Path):
+        (folder / "cuda_runtime.h").write_text(FAKE_RUNTIME)
+        source, library = folder / "launchers.cpp", folder / "launchers.so"
+        source.write_text(host_text(compiled.cu))
+        command = [str(find_host_compiler(None).path), "-std=c++17", "-O1", "-fPIC"]
+        command += [
+            "-Wall",
+            "-Wextra",
+            "-Wconversion",
+            "-Wshadow",
+            "-Werror",
+            "-fsanitize=undefined",
+        ]
+        command += ["-fno-sanitize-recover=undefined", "-static-libubsan", "-shared", f"-I{folder}"]
+        done = subprocess.run(
+            [*command, str(source), "-o", str(library)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        self.library: Any = ctypes.CDLL(str(library))
+        self.library.launched.restype = ctypes.c_char_p
+
+    def call(
+        self,
+        kernel: CompiledKernel,
+        sizes: CallSizes,
+        addresses: Mapping[str, int],
+        workspace: int,
+        compute: int,
+    ) -> Answer:
+        """Call a launcher as a C program would, on a device of compute capability `compute` / 10."""
+        plan = kernel.plan
+        values: list[Any] = [ctypes.c_void_p(addresses[t.name]) for t in plan.parameters]
+        values += [ctypes.c_int(sizes.dims[v.name]) for v in plan.dims]
+        values += [ctypes.c_int(sizes.strides[v.name]) for v in plan.strides]
+        for scalar in plan.scalars:
+            kind = _C_TYPES[scalar_host_type(scalar.dtype)]
+            values.append(kind(sizes.scalars[scalar.name]))
+        values += [ctypes.c_void_p(workspace), ctypes.c_void_p(0)]
+        self.library.set_device(compute)
+        self.library.forget()
+        name = c_name(kernel.name)
+        status = self.library[name](*values)
+        error = self.library[f"{name}_error"]
+        error.restype = ctypes.c_char_p
+        return Answer(status, error().decode(), tuple(self._launches()))
+
+    def workspace_bytes(self, kernel: CompiledKernel, sizes: CallSizes) -> int:
+        """What the launcher says of the workspace."""
+        function = self.library[f"{c_name(kernel.name)}_workspace_bytes"]
+        function.restype = ctypes.c_size_t
+        return int(function(*(sizes.dims[v.name] for v in kernel.plan.dims)))
+
+    def _launches(self) -> Sequence[Recorded]:
+        found = []
+        for n in range(self.library.launches()):
+            grid, block, shared = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_size_t()
+            buffer = ctypes.create_string_buffer(256)
+            name = self.library.launched(
+                n, ctypes.byref(grid), ctypes.byref(block), ctypes.byref(shared), buffer
+            )
+            found.append(Recorded(name.decode(), grid.value, block.value, shared.value, buffer.raw))
+        return found
+
+
+_C_TYPES: Mapping[str, Any] = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "int": ctypes.c_int,
+    "int8_t": ctypes.c_int8,
+    "uint8_t": ctypes.c_uint8,
+    "int16_t": ctypes.c_int16,
+    "uint16_t": ctypes.c_uint16,
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+}

@@ -1,0 +1,141 @@
+"""What the generated text is made of: primitives, a closed list of CUDA's words, and names of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.known_faults.cases import PROGRAMS, WRITTEN
+from tilec.compiled import CompiledFile
+from tilec.compiler import compile_file
+from tilec.emit.primitives import identifiers, load_primitives
+from tilec.source.diagnostics import TileError
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ("vector_add", "softmax", "norms", "gemm", "gemm_bias_gelu", "attention")
+FILES = tuple(str(PROGRAMS / f"{n}.tile") for n in WRITTEN) + tuple(
+    str(ROOT / "samples" / f"{n}.tile") for n in SAMPLES
+)
+
+BUILT_IN = frozenset("threadIdx blockIdx x __syncthreads __global__ __launch_bounds__ printf".split())
+"""CUDA's own words that a kernel may use."""
+
+LANGUAGE = frozenset(
+    """__device__ __forceinline__ __restrict__ bool break const constexpr double else extern false float for if int int8_t int16_t
+    int32_t int64_t long namespace pragma return static_cast struct template true uint8_t uint16_t uint32_t uint64_t unroll
+    unsigned void INFINITY NAN identity combine index convert at C""".split()
+)
+"""Words of C++, and members of the primitives."""
+
+_DECLARED = re.compile(
+    r"(?:(?:int|unsigned|bool|float|double|u?int(?:8|16|32|64)_t|\w+_t|[A-Z]\w*<[^;=()]*>|Operand[AB]|void|Shared|SharedArray<[^;]*?>)"
+    r"[*&]?(?: const)?(?: __restrict__)? )(\w+)|\w\*(?: const)?(?: __restrict__)? (\w+)"
+)
+
+
+@cache
+def compiled(file: str) -> CompiledFile:
+    try:
+        return compile_file(file)
+    except TileError as error:
+        names = {"E0510", "E0512", "E0513"}
+        assert {d.code for d in error.diagnostics} <= names
+        pytest.fail(f"{file} has parts that do not compile yet")
+
+
+def sections(text: str) -> list[str]:
+    return re.findall(r"// kernel begin\n(.*?)// kernel end", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: Path(f).stem)
+def test_kernels_use_primitives_and_their_own_names_only(file: str) -> None:
+    known = BUILT_IN | LANGUAGE | set(load_primitives().blocks)
+    for section in sections(compiled(file).cu):
+        code = re.sub(r"//[^\n]*", "", section)
+        own = {a or b for a, b in _DECLARED.findall(code)}
+        own |= set(re.findall(r"struct (\w+)", code)) | set(re.findall(r"^(\w+)\(", code, re.MULTILINE))
+        own |= set(re.findall(r"\bint (k[A-Z]\w*)", code))
+        rest = identifiers(section) - known - own
+        suffixes = {w for w in rest if re.fullmatch(r"(?:ll|ull|u|f|e\d*f?)", w)}
+        assert not rest - suffixes, sorted(rest - suffixes)
+        assert "#" not in re.sub(r"#pragma unroll", "", code)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: Path(f).stem)
+def test_lines(file: str) -> None:
+    result = compiled(file)
+    for text in (result.cu, result.header):
+        for line in text.splitlines():
+            assert line == line.rstrip()
+            assert "\t" not in line
+            assert str(ROOT) not in line
+            assert not re.search(r"(?:^|[\s\"'(])/(?:home|root|tmp|usr|opt|var)/", line)
+    for line in result.cu.splitlines():
+        assert len(line) <= 100 or " " not in line.strip(" /*"), line
+        code = line.split("//")[0]
+        if '"' not in code:
+            assert not re.search(r"[*/] 1(?![\w.])|(?<![\w.])1 \*|[+] 0(?![\w.])|[(=] 0 \+", code), line
+    assert "\n\n\n" not in result.cu
+    assert result.cu.endswith("}\n")
+
+
+_AGAIN = """
+import sys
+from tilec.compiler import compile_file
+for file in sys.argv[1:]:
+    result = compile_file(file)
+    sys.stdout.write(result.cu + result.header)
+"""
+
+
+def test_the_same_bytes_whatever_the_hash_seed() -> None:
+    texts = []
+    for seed in ("0", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-c", _AGAIN, *FILES],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]
+    assert texts[0] == "".join(compiled(f).cu + compiled(f).header for f in FILES)
+
+
+def test_headers_of_the_toolkit_and_the_language_only() -> None:
+    allowed = {
+        "cuda_runtime.h", "algorithm", "cmath", "cstddef", "cstdint", "cstdio", "cstring", "type_traits", "limits",
+    }  # fmt: skip
+    for file in FILES:
+        assert set(re.findall(r"#include <([^>]+)>", compiled(file).cu)) <= allowed
+        assert not re.search(r"\bcu[A-Z]\w+\(", compiled(file).cu), "the driver API needs libcuda"
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_headers_compile_as_c_and_cpp(language: str, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc" if language == "c" else "g++")
+    assert compiler, "a host compiler is needed"
+    stub = tmp_path / "cuda_runtime_api.h"
+    stub.write_text("typedef int cudaError_t;\ntypedef struct CUstream_st* cudaStream_t;\n")
+    for file in FILES:
+        name = f"{Path(file).stem}.h"
+        (tmp_path / name).write_text(compiled(file).header)
+        flags = ["-x", language, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+        main = f'#include "{name}"\n#include "{name}"\n'
+        done = subprocess.run(
+            [compiler, *flags, "-I", str(tmp_path), "-"],
+            input=main,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
