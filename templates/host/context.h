@@ -114,7 +114,8 @@ inline void switch_context(Context& from, Context& to) { swapcontext(&from.state
 
 #endif
 
-/// `count` stacks of `bytes` each, with an unmapped page below every one. They are kept for the next launch.
+/// `count` stacks of `bytes` each, with an unmapped page below every one. They are kept for the
+/// next launch.
 class Stacks {
  public:
   Stacks(int count, size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {

@@ -1,4 +1,5 @@
-// What the parts of the emulator share: threads, warps and CTAs as they run, and the order of their accesses.
+// What the parts of the emulator share: threads, warps and CTAs as they run, and the order of their
+// accesses.
 #ifndef TILEC_HOST_MACHINE_H
 #define TILEC_HOST_MACHINE_H
 
@@ -38,7 +39,8 @@ struct Fiber : Thread {
   std::deque<std::vector<Copy>> groups; // committed, oldest first
 };
 
-/// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one finds the group.
+/// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one
+/// finds the group.
 struct Group {
   uint32_t mask, arrived;
   Finish finish;
@@ -132,7 +134,8 @@ inline bool before_me(uint64_t s) {
   return self->seen_epoch == cta.epoch && clock_of(s) <= self->seen[thread_of(s)];
 }
 
-/// The clocks that `t` knows, begun anew in each epoch: a barrier of the whole CTA orders everything.
+/// The clocks that `t` knows, begun anew in each epoch: a barrier of the whole CTA orders
+/// everything.
 inline uint32_t* clocks_of(Thread& t) {
   const Block& block = block_of(&t);
   if (!t.seen) t.seen = static_cast<uint32_t*>(malloc(kMostThreads * sizeof(uint32_t)));

@@ -1,4 +1,5 @@
-// What the emulator's checks of memory do off the common path, asynchronous copies, and counters. Built once.
+// What the emulator's checks of memory do off the common path, asynchronous copies, and counters.
+// Built once.
 #include "machine.h"
 
 namespace tilec_host {
@@ -69,8 +70,8 @@ void* dynamic_shared() {
 
 namespace {
 
-/// A byte is read before anything was written there. Where another thread writes it before the next barrier, that is a race
-/// and reported as one; so the report waits.
+/// A byte is read before anything was written there. Where another thread writes it before the next
+/// barrier, that is a race and reported as one; so the report waits.
 void unwritten(uint32_t at) {
   Block& block = block_of(self);
   if (block.unwritten.line >= 0) return;
@@ -223,7 +224,8 @@ int64_t sectors(const Request& r) {
   return distinct(touched);
 }
 
-/// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a quarter.
+/// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a
+/// quarter.
 int64_t wavefronts(const Request& r) {
   const int together = r.bytes <= 4 ? 32 : static_cast<int>(128 / r.bytes);
   int64_t total = 0;

@@ -65,7 +65,8 @@ struct SharedArray {
 //@ end
 
 //@ primitive shared_place needs SharedPointer SharedArray
-/// What an operation on shared memory was given: a pointer that knows its array, an array, or a plain pointer.
+/// What an operation on shared memory was given: a pointer that knows its array, an array, or a
+/// plain pointer.
 template <class T>
 inline tilec_host::SharedAddress shared_place(const SharedPointer<T>& p, int) {
   return p.where;

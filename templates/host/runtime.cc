@@ -1,4 +1,5 @@
-// The scheduler of the emulator, its barriers and collectives. Built once, linked into every kernel's library.
+// The scheduler of the emulator, its barriers and collectives. Built once, linked into every
+// kernel's library.
 #include <stdarg.h>
 
 #include "machine.h"
@@ -118,7 +119,8 @@ void run_warp(Block& block, int warp) {
   }
 }
 
-/// Whether shared memory was read before it was written, and no thread wrote it since the last barrier.
+/// Whether shared memory was read before it was written, and no thread wrote it since the last
+/// barrier.
 bool report_unwritten(Block& block) {
   const Unwritten& read = block.unwritten;
   if (read.line < 0) return false;

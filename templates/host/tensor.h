@@ -1,5 +1,6 @@
-//! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the PTX ISA (sections on
-//! ldmatrix, stmatrix and the fragments of mma), and shares nothing with the compiler's own layouts.
+//! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the
+//! PTX ISA (sections on ldmatrix, stmatrix and the fragments of mma), and shares nothing with the
+//! compiler's own layouts.
 //@ primitive shared_address
 //@ end
 
@@ -48,8 +49,9 @@ struct MatrixRow {
 //@ end
 
 //@ primitive load_matrices needs MatrixRow shared_place lane_id
-/// kCount matrices. Word m of a lane holds elements (lane/4, 2·(lane%4)) and the one to its right of matrix m; of the
-/// transposed matrix, elements (2·(lane%4), lane/4) and the one below it. Row r of matrix m comes from lane 8m + r.
+/// kCount matrices. Word m of a lane holds elements (lane/4, 2·(lane%4)) and the one to its right
+/// of matrix m; of the transposed matrix, elements (2·(lane%4), lane/4) and the one below it. Row r
+/// of matrix m comes from lane 8m + r.
 template <int kCount, bool kTransposed, class Pointer>
 inline void load_matrices(uint32_t* r, const Pointer& row, const char* name, int line) {
   tilec_host::note(line);
@@ -161,7 +163,8 @@ struct Element {
   int row, col;
 };
 
-/// Element i of a lane, for operands of 16-bit elements: m16n8k16 (8 of A, 4 of B) and m16n8k8 (4 and 2).
+/// Element i of a lane, for operands of 16-bit elements: m16n8k16 (8 of A, 4 of B) and m16n8k8 (4
+/// and 2).
 struct Fragments16 {
   static constexpr int kBits = 16;
   static Element a(int lane, int i) {
@@ -387,8 +390,8 @@ inline T& dynamic_shared() {
 //@ end
 
 //@ primitive mma_m8n8k4_f64
-/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right one, and sums
-/// (lane/4, 2·(lane%4)) and the one to the right.
+/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right
+/// one, and sums (lane/4, 2·(lane%4)) and the one to the right.
 struct OperandsF64 {
   double* d;
   double a, b;
@@ -439,8 +442,8 @@ inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE(
 //@ end
 
 //@ primitive WmmaLeft
-/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l holds elements l,
-/// l + 32 … by rows.
+/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l
+/// holds elements l, l + 32 … by rows.
 template <class T, bool kRows>
 struct WmmaLeft {
   using Element = T;
