@@ -17,7 +17,8 @@ PIP   := $(PY) -m pip --disable-pip-version-check
 
 SAMPLES   := $(sort $(wildcard samples/*.tile))
 # FILE.tile:KERNEL of each kernel that compiles; the others are checked.
-COMPILED  := $(shell sed -n 's/^\([a-z][^ ]*\) \(.*\)/\1:\2/p' samples/compiled.txt)
+COMPILED  := $(shell awk '/^[a-z]/ { print $$1 ":" $$2 }' samples/compiled.txt)
+ARCH_OF    = $(shell awk '$$1 == "$(1).tile" && $$2 == "$(2)" && $$3 { print "--arch", $$3 }' samples/compiled.txt)
 GENERATED := $(foreach pair,$(COMPILED),$(BUILD)/$(subst .tile:,.,$(pair)).cu)
 COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark' -o -name '*.jinja' \
                -o -name '*.cuh' -o -name '*.h' 2>/dev/null | sort)
@@ -74,7 +75,7 @@ samples: $(GENERATED)
 define sample
 $(BUILD)/$(1).$(2).cu: samples/$(1).tile $(COMPILER) | $(VENV)/.user
 	@mkdir -p $(BUILD)
-	$(TILEC) compile $$< $(2) -o $$@ -MD -MF $(BUILD)/$(1).$(2).d
+	$(TILEC) compile $$< $(2) $(call ARCH_OF,$(1),$(2)) -o $$@ -MD -MF $(BUILD)/$(1).$(2).d
 endef
 $(foreach pair,$(subst .tile:,/,$(COMPILED)),$(eval $(call sample,$(patsubst %/,%,$(dir $(pair))),$(notdir $(pair)))))
 
@@ -84,8 +85,9 @@ $(foreach pair,$(subst .tile:,/,$(COMPILED)),$(eval $(call sample,$(patsubst %/,
 check: $(VENV)/.user
 	@for file in $(SAMPLES); do echo $(TILEC) compile $$file --emit tile-ir; \
 	  $(TILEC) compile $$file --emit tile-ir -o /dev/null; done
-	@for pair in $(COMPILED); do echo $(TILEC) compile --check-only samples/$${pair/:/ }; \
-	  $(TILEC) compile --check-only samples/$${pair%:*} $${pair#*:}; done
+	@awk '/^[a-z]/' samples/compiled.txt | while read -r file kernel arch; do \
+	  echo $(TILEC) compile --check-only samples/$$file $$kernel $${arch:+--arch $$arch}; \
+	  $(TILEC) compile --check-only samples/$$file $$kernel $${arch:+--arch $$arch}; done
 	@echo '$(words $(SAMPLES)) files checked, $(words $(COMPILED)) kernels compiled'
 
 bench: $(VENV)/.user

@@ -24,8 +24,8 @@ SAMPLES = ROOT / "samples"
 def compiled_samples() -> list[tuple[str, str]]:
     """(file, kernel) of each line of `samples/compiled.txt`."""
     lines = (SAMPLES / "compiled.txt").read_text(encoding="utf-8").splitlines()
-    pairs = [line.split() for line in lines if line and not line.startswith("#")]
-    return [(file, kernel) for file, kernel in pairs]
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return [(found[0], found[1]) for found in words]
 
 
 def main() -> int:
@@ -47,10 +47,16 @@ def main() -> int:
         return error.exit_code
     options.build.mkdir(parents=True, exist_ok=True)
     sources: list[tuple[Path, str]] = []
+    refused: list[dict[str, str]] = []
     for arch in options.arch or ARCHITECTURES:
         for file, kernel in named or compiled_samples():
             path = options.build / f"{Path(file).stem}.{kernel}.{arch}.cu"
-            result = compile_file(str(SAMPLES / file), kernel=kernel, archs=(arch,))
+            try:
+                result = compile_file(str(SAMPLES / file), kernel=kernel, archs=(arch,))
+            except TileError as error:
+                why = f"{error.diagnostics[0].code}: {error.diagnostics[0].message}"
+                refused.append({"file": file, "kernel": kernel, "arch": arch, "why": why})
+                continue
             path.write_text(result.cu, encoding="utf-8")
             sources.append((path, arch))
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -61,10 +67,15 @@ def main() -> int:
                 most = max((k.registers for k in cell.kernels), default=0)
                 print(f"{cell.file}: {len(cell.kernels)} kernels, {most} registers {cell.fault}")
                 cells.append(cell)
+    for one in refused:
+        print(f"refused: {one['file']} {one['kernel']} for {one['arch']}: {one['why']}")
     print("\n".join(table(cells)))
+    print(f"{len(refused)} refused by tilec, with a code")
     if not options.kernels and not options.arch:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(as_json(cells), indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(
+            json.dumps({**as_json(cells), "refused": refused}, indent=1) + "\n", encoding="utf-8"
+        )
     return 1 if any(cell.fault for cell in cells) else 0
 
 

@@ -10,14 +10,15 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import scaled_dot_product_attention
 from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
-from launchers import build_ahead, load  # noqa: E402
+from launchers import build_ahead, load
 
 ARCH = "sm_90"
 
@@ -80,12 +81,12 @@ def gemm(rounds: int, sweep: bool) -> list[dict[str, object]]:
             c.fill_(float("nan"))
             launch(a, right, c, m, k, n)
             assert error(c, reference) < 3e-3, f"{kernel} {defines} {error(c, reference)}"
-            theirs = (
-                (lambda: torch.mm(a, b)) if kernel == "gemm_nn" else (lambda: torch.mm(a, bt.T))
-            )
+            theirs = partial(torch.mm, a, b) if kernel == "gemm_nn" else partial(torch.mm, a, bt.T)
             name = f"{kernel} 4096^3 {' '.join(f'{x}={y}' for x, y in defines.items()) or 'auto'}"
             result.append(
-                compare(name, lambda: launch(a, right, c, m, k, n), theirs, 2.0 * m * n * k, rounds)
+                compare(
+                    name, partial(launch, a, right, c, m, k, n), theirs, 2.0 * m * n * k, rounds
+                )
             )
     return result
 
@@ -112,7 +113,7 @@ def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
         ]
     )
     for causal in (False, True):
-        expected = F.scaled_dot_product_attention(
+        expected = scaled_dot_product_attention(
             q[:1].float(), k[:1].float(), v[:1].float(), is_causal=causal
         )
         for defines in configurations:
@@ -133,8 +134,8 @@ def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
                 result.append(
                     compare(
                         name,
-                        lambda: launch(q, k, v, o, lse, *sizes, scale),
-                        lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                        partial(launch, q, k, v, o, lse, *sizes, scale),
+                        partial(scaled_dot_product_attention, q, k, v, is_causal=causal),
                         flops,
                         rounds,
                     )

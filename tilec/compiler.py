@@ -121,7 +121,13 @@ def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for program in programs:
         base = c_name(program.name)
-        for name in (base, f"{base}_error", f"{base}_workspace_bytes", f"{base}_kernel", f"{base}_body"):
+        for name in (
+            base,
+            f"{base}_error",
+            f"{base}_workspace_bytes",
+            f"{base}_kernel",
+            f"{base}_body",
+        ):
             other = owners.setdefault(name, program.name)
             if other != program.name:
                 message = f"`{other}` and `{program.name}` both give `{name}` in C++"
@@ -176,8 +182,9 @@ def _compile_kernel(
         for arch, low in zip(archs, lowered, strict=True)
         for kernel in low.kernels
     )
-    for warning in dict.fromkeys(w for low in lowered for w in low.warnings):
-        sink.warning("W0601", warning, program.span)
+    warned = {w.span: w for low in reversed(lowered) for w in reversed(low.warnings)}
+    for warning in reversed(warned.values()):
+        sink.add(warning)
     manifest = {
         "kernel": program.name,
         "candidate": {n: str(v) for n, v in item.candidate.values.items()},

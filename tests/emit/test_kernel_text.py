@@ -24,7 +24,9 @@ FILES = tuple(str(PROGRAMS / f"{n}.tile") for n in WRITTEN) + tuple(
     str(ROOT / "samples" / f"{n}.tile") for n in SAMPLES
 )
 
-BUILT_IN = frozenset("threadIdx blockIdx x __syncthreads __global__ __launch_bounds__ printf".split())
+BUILT_IN = frozenset(
+    "threadIdx blockIdx x __syncthreads __global__ __launch_bounds__ printf".split()
+)
 """CUDA's own words that a kernel may use."""
 
 LANGUAGE = frozenset(
@@ -60,7 +62,9 @@ def test_kernels_use_primitives_and_their_own_names_only(file: str) -> None:
     for section in sections(compiled(file).cu):
         code = re.sub(r"//[^\n]*", "", section)
         own = {a or b for a, b in _DECLARED.findall(code)}
-        own |= set(re.findall(r"struct (\w+)", code)) | set(re.findall(r"^(\w+)\(", code, re.MULTILINE))
+        own |= set(re.findall(r"struct (\w+)", code)) | set(
+            re.findall(r"^(\w+)\(", code, re.MULTILINE)
+        )
         own |= set(re.findall(r"\bint (k[A-Z]\w*)", code))
         rest = identifiers(section) - known - own
         suffixes = {w for w in rest if re.fullmatch(r"(?:ll|ull|u|f|e\d*f?)", w)}
@@ -81,7 +85,9 @@ def test_lines(file: str) -> None:
         assert len(line) <= 100 or " " not in line.strip(" /*"), line
         code = line.split("//")[0]
         if '"' not in code:
-            assert not re.search(r"[*/] 1(?![\w.])|(?<![\w.])1 \*|[+] 0(?![\w.])|[(=] 0 \+", code), line
+            assert not re.search(
+                r"[*/] 1(?![\w.])|(?<![\w.])1 \*|[+] 0(?![\w.])|[(=] 0 \+", code
+            ), line
     assert "\n\n\n" not in result.cu
     assert result.cu.endswith("}\n")
 
@@ -113,7 +119,8 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
 
 def test_headers_of_the_toolkit_and_the_language_only() -> None:
     allowed = {
-        "cuda_runtime.h", "algorithm", "cmath", "cstddef", "cstdint", "cstdio", "cstring", "type_traits", "limits",
+        "cuda_runtime.h", "algorithm", "cmath", "cstddef", "cstdint", "cstdio", "cstring", "initializer_list", "limits",
+        "type_traits",
     }  # fmt: skip
     for file in FILES:
         assert set(re.findall(r"#include <([^>]+)>", compiled(file).cu)) <= allowed

@@ -7,9 +7,7 @@ FLOATS = ("f8e4m3", "f8e5m2", "f16", "bf16", "f32", "f64")
 DTYPES = ("bool", *INTEGERS, *FLOATS)
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_FUNCTIONS = (
-    "abs exp exp2 log log2 sqrt rsqrt sin cos tanh erf sigmoid floor ceil round".split()
-)
+_FUNCTIONS = "abs exp exp2 log log2 sqrt rsqrt sin cos tanh erf sigmoid floor ceil round".split()
 
 
 def _operations(dtype: str) -> dict[str, tuple[str, str]]:
@@ -82,7 +80,14 @@ def conversions() -> str:
             f"kernel convert_{source}(x: {source}[N]) -> ({outputs}):\n"
             f"    for i in parallel(N by 100):\n{body}\n    check:\n{check}\n    example cpu N = 131\n"
         )
-    pairs = {"u8": "f8e4m3", "i8": "f8e5m2", "u16": "bf16", "i16": "f16", "u32": "f32", "i64": "f64"}
+    pairs = {
+        "u8": "f8e4m3",
+        "i8": "f8e5m2",
+        "u16": "bf16",
+        "i16": "f16",
+        "u32": "f32",
+        "i64": "f64",
+    }
     for left, right in pairs.items():
         kernels.append(
             f"kernel bits_{right}(x: {left}[N], v: {right}[N]) -> (y: {right}[N], w: {left}[N]):\n"
@@ -102,7 +107,9 @@ def reductions() -> str:
     for rank in range(1, 5):
         extents = _EXTENTS[:rank]
         chosen: list[tuple[int, ...]] = [(axis,) for axis in range(rank)]
-        chosen += [(0, rank - 1), tuple(range(rank))] if rank > 2 else [tuple(range(rank))] * (rank > 1)
+        chosen += (
+            [(0, rank - 1), tuple(range(rank))] if rank > 2 else [tuple(range(rank))] * (rank > 1)
+        )
         for dtype in ("i32", "f32", "i64", "bf16") if rank < 4 else ("i32",):
             kernels += [_reduction(rank, extents, axes, dtype) for axes in chosen]
     return "\n".join(kernels)
@@ -113,12 +120,18 @@ def _reduction(rank: int, extents: tuple[int, ...], axes: tuple[int, ...], dtype
     kept = [d for n, d in enumerate(dims) if n not in axes]
     shape = ", ".join(kept) or "1"
     place = ", ".join(f"s{d.lower()}" for d in kept) or "0"
-    spans = "\n".join(f"        s{d.lower()} = span(0, {e}, until={d})" for d, e in zip(dims, extents))
+    spans = "\n".join(
+        f"        s{d.lower()} = span(0, {e}, until={d})"
+        for d, e in zip(dims, extents, strict=True)
+    )
     inside = ", ".join(f"s{d.lower()}" for d in dims)
     axis = str(axes[0]) if len(axes) == 1 else "(" + ", ".join(map(str, axes)) + ")"
     ops = ["sum", "max", "min"] + (["prod"] if rank == 1 else [])
     results = [(op, dtype, f"{op}(t, axis={axis})") for op in ops]
-    results += [("any", "bool", f"any(t > 2, axis={axis})"), ("all", "bool", f"all(t < 7, axis={axis})")]
+    results += [
+        ("any", "bool", f"any(t > 2, axis={axis})"),
+        ("all", "bool", f"all(t < 7, axis={axis})"),
+    ]
     if len(axes) == 1:
         results += [(op, "i32", f"{op}(t, axis={axis})") for op in ("argmax", "argmin")]
     name = f"reduce_{rank}_{''.join(map(str, axes))}_{dtype}"
@@ -127,8 +140,10 @@ def _reduction(rank: int, extents: tuple[int, ...], axes: tuple[int, ...], dtype
     check = "\n".join(
         f"        o_{op} == ({text})" for op, _, text in results if dtype in ("i32", "i64") and kept
     ) or "        o_any == any(t > 2)" * (dtype in ("i32", "i64"))
-    sizes = ", ".join(f"{d} = {e - (n % 2)}" for n, (d, e) in enumerate(zip(dims, extents)))
-    require = " and ".join(f"{d} <= {e} and {d} >= 1" for d, e in zip(dims, extents))
+    sizes = ", ".join(
+        f"{d} = {e - (n % 2)}" for n, (d, e) in enumerate(zip(dims, extents, strict=True))
+    )
+    require = " and ".join(f"{d} <= {e} and {d} >= 1" for d, e in zip(dims, extents, strict=True))
     clause = f"    check:\n        t = x\n{check}\n" if check else ""
     return (
         f"kernel {name}(x: {dtype}[{', '.join(dims)}]) -> ({outputs}):\n    require {require}\n"

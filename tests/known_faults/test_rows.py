@@ -45,7 +45,9 @@ def _nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 
 
-@pytest.mark.skipif(_nvcc() is None, reason="no nvcc: would build every program with all warnings as errors")
+@pytest.mark.skipif(
+    _nvcc() is None, reason="no nvcc: would build every program with all warnings as errors"
+)
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_nvcc_accepts_the_text(name: str, folder: Path) -> None:
     compiled = compile_file(str(folder / f"{name}.tile"))
@@ -88,5 +90,7 @@ def test_a_tile_beyond_registers_is_a_message(tmp_path: Path) -> None:
 def test_names_that_are_one_in_cpp_are_a_message(tmp_path: Path) -> None:
     source = "kernel k(float: f32[N], float_: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 8):\n        y[i] = float[i] + float_[i]\n"
     assert _codes(tmp_path, source) == ["E0517"]
-    two = "kernel {}(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 8):\n        y[i] = x[i]\n"
+    two = (
+        "kernel {}(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 8):\n        y[i] = x[i]\n"
+    )
     assert _codes(tmp_path, two.format("f") + two.format("f_error")) == ["E0517"]

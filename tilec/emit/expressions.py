@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.dtypes import BOOL, F32, DType
 from tilec.ir.symbolic import Apply, Atom, Sym, Var
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, AND, OR, CHOICE = range(10)
@@ -304,7 +304,11 @@ def literal(value: bool | int | float, rep: DType) -> Text:
     if rep.bits <= 16:
         return Text(f"static_cast<{DEVICE[rep]}>({number})")
     if rep.bits == 64:
-        text = "-9223372036854775807 - 1" if number == -(2**63) else f"{number}{'u' * (rep.kind == 'uint')}"
+        text = (
+            "-9223372036854775807 - 1"
+            if number == -(2**63)
+            else f"{number}{'u' * (rep.kind == 'uint')}"
+        )
         return Text(f"{DEVICE[rep]}{{{text}}}")
     suffix = "u" if rep.kind == "uint" else ""
     if number == -(2**31):

@@ -9,8 +9,8 @@ from tilec import __version__
 from tilec.emit.bodies import render_kernels
 from tilec.emit.c_names import c_name
 from tilec.emit.kernel_text import environment
-from tilec.emit.layout import indent
 from tilec.emit.launcher import LauncherContext
+from tilec.emit.layout import indent
 from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
 from tilec.ir import kernel_ir as k
 from tilec.ir.launch import LaunchPlan

@@ -33,7 +33,11 @@ class Var:
         return (0, f"{self.kind}:{self.name}:{self.key:09d}")
 
     def __str__(self) -> str:
-        return self.name if self.kind in ("dim", "tile", "scalar", "local") else f"{self.name}.{self.key}"
+        return (
+            self.name
+            if self.kind in ("dim", "tile", "scalar", "local")
+            else f"{self.name}.{self.key}"
+        )
 
 
 ApplyOp = Literal["//", "%", "min", "max"]

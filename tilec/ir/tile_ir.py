@@ -555,6 +555,12 @@ class Program:
     math: Literal["fast", "strict"] = "fast"
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of tensors, scalars and dims, in that order."""
+        tensors, scalars = (t.name for t in self.tensors), (s.name for s in self.scalars)
+        return (*tensors, *scalars, *(d.name for d in self.dims))
+
     def tensor(self, name: str) -> Tensor:
         """The tensor of that name; KeyError if there is none."""
         for tensor in self.tensors:

@@ -412,7 +412,10 @@ class Assignment:
             left = max(1, left // own)
             given.append(own)
         sizes = [max(self._capacity(c) for c in slot) for slot in self.slots[1:]]
-        while left > 1 and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS:
+        while (
+            left > 1
+            and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS
+        ):
             longest = max(range(len(given)), key=lambda n: -(-sizes[n] // given[n]))
             given[longest] *= 2
             left //= 2
@@ -453,12 +456,18 @@ class Assignment:
                     axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
             total *= own
         words, largest = self._fixed_words(axes)
-        unbounded = next((c for c in self.axes.classes if c.number in streams and c.number in fixed), None)
+        unbounded = next(
+            (c for c in self.axes.classes if c.number in streams and c.number in fixed), None
+        )
         if largest is not None and (unbounded is not None or words > MOST_WORDS):
             along = unbounded or max(
                 (c for c in self.axes.of_value(largest) if c is not None), key=self._capacity
             )
-            what = "a name carried by a loop" if along.carried else "the result of a reduction or branch"
+            what = (
+                "a name carried by a loop"
+                if along.carried
+                else "the result of a reduction or branch"
+            )
             raise fail(
                 "E0601",
                 f"{what} has {self._capacity(along)} elements along `{self.names[along.number]}`, "
@@ -480,7 +489,9 @@ class Assignment:
 
     def _in_registers(self) -> set[int]:
         """Numbers of the classes along which such tiles run: they cannot be walked."""
-        return {c.number for v in self._kept_values() for c in self.axes.of_value(v) if c is not None}
+        return {
+            c.number for v in self._kept_values() for c in self.axes.of_value(v) if c is not None
+        }
 
     def _fixed_words(self, axes: Mapping[int, LoopAxis]) -> tuple[int, t.Value | None]:
         """Registers that a thread needs for the largest such tile, and that tile."""
@@ -523,6 +534,7 @@ class Assignment:
             level.words
             + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             + REGISTERS_BESIDES
+            + (REGISTERS_OF_SINGLES if width == 1 else 0)
         )
         threads = level.threads * batch
         warps = -(-threads // 32)
@@ -563,7 +575,7 @@ def _slots(axes: Axes) -> list[list[AxisClass]]:
 
 def _words(program: t.Program) -> set[str]:
     """Names that the source gives to parameters and sizes, as C++ may spell them."""
-    words = {x.name for x in (*program.tensors, *program.scalars, *program.dims)} | set(program.tiles)
+    words = {*program.names, *program.tiles}
     return words | {f"{word}_" for word in words}
 
 
@@ -575,7 +587,9 @@ def _names(axes: Axes, words: set[str]) -> dict[int, str]:
     for found in axes.classes:
         base = found.name if found.name.isidentifier() else "t"
         name, n = base, 1
-        while name[:1].upper() + name[1:] in used or any(f"{name}_{end}" in words for end in AXIS_WORDS):
+        while name[:1].upper() + name[1:] in used or any(
+            f"{name}_{end}" in words for end in AXIS_WORDS
+        ):
             n += 1
             name = f"{base}{n}"
         used.add(name[:1].upper() + name[1:])

@@ -1,8 +1,8 @@
 """What nothing needs goes: pure ops, carried names, merges and loops whose results no store, atomic, print or assert reads.
 
-    n = n + 1 (carried, never read)
-    y = exp(x[i])                       ->    store z[i] = 1
-    store z[i] = 1
+n = n + 1 (carried, never read)
+y = exp(x[i])                       ->    store z[i] = 1
+store z[i] = 1
 """
 
 from __future__ import annotations
@@ -112,7 +112,13 @@ def _kept(block: t.Block, needed: set[int]) -> t.Block:
                 then, otherwise = _kept(op.then, needed), _kept(op.otherwise, needed)
                 if merges or then.ops or otherwise.ops:
                     ops.append(
-                        replace(op, then=then, otherwise=otherwise, merges=merges, outs=_results(op, needed))
+                        replace(
+                            op,
+                            then=then,
+                            otherwise=otherwise,
+                            merges=merges,
+                            outs=_results(op, needed),
+                        )
                     )
             case _:
                 if any(v.id in needed for v in op.outs):

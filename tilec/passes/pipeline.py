@@ -32,9 +32,10 @@ from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import place
 from tilec.passes.products import plan_products
+from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import fail
+from tilec.source.diagnostics import Diagnostic, fail
 from tilec.targets.table import Target
 
 Snapshot = Callable[[str, object], None]
@@ -50,7 +51,7 @@ class Lowered:
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def run(
@@ -69,6 +70,7 @@ def run(
     kernels: list[k.Kernel] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
+    warnings: list[Diagnostic] = []
     for number, nest in enumerate(program.nests):
         nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
@@ -82,11 +84,14 @@ def run(
                 program, nest, axes, placement, target, candidate, products
             ).variants()
         snapshot("assign_layouts", variants)
+        warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(program, nest, axes, placement, variant, name, f"{base}_body", spell)
+            kernel = lower_nest(
+                program, nest, axes, placement, variant, name, f"{base}_body", spell
+            )
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -97,13 +102,18 @@ def run(
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
     return Lowered(
-        tuple(kernels), TargetPlan(target.arch, tuple(steps)), workspace, total, tuple(decisions)
+        tuple(kernels),
+        TargetPlan(target.arch, tuple(steps)),
+        workspace,
+        total,
+        tuple(decisions),
+        tuple(warnings),
     )
 
 
 def _check_names(program: t.Program, spell: Spelling) -> None:
     """Raises E0517 where two names of a kernel are one in C++."""
-    words = [x.name for x in (*program.tensors, *program.scalars, *program.dims)]
+    words = list(program.names)
     words += [v.name for v in stride_scalars(program)]
     spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
     for word in words:

@@ -111,6 +111,8 @@ class Interpreter:
                 if tile.error is not None and bool(tile.error > 0):
                     self.uncertain = True
                 return int(tile.data)
+            case "local":
+                raise AssertionError(f"`{var}` is a variable of Kernel IR")
             case _:
                 raise assert_never(var.kind)
 

@@ -44,6 +44,8 @@ class CallSizes:
     dims: Mapping[str, int]
     scalars: Mapping[str, HostValue] = field(default_factory=dict)
     strides: Mapping[str, int] = field(default_factory=dict)
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    """by how many elements the addresses of tensors are shifted from where they are allocated"""
 
     @property
     def environment(self) -> Environment:
@@ -57,8 +59,8 @@ class CallSizes:
 
     def __str__(self) -> str:
         numbers = {**self.dims, **self.strides, **self.scalars}
-        return " ".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-                        for name, value in numbers.items())  # fmt: skip
+        parts = [f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in numbers.items()]
+        return " ".join([*parts, *(f"{name}+{shift}" for name, shift in self.offsets.items())])
 
 
 def bind_sizes(
@@ -327,7 +329,7 @@ def check_call(
                 "E0714", f"the address of `{violated.name}` is not a multiple of {violated.bytes}"
             )
         case Separate():
-            one, _, other = sentence.split(" ")
+            one, _, other = sentence.partition(" overlaps ")
             raise fail(
                 "E0715",
                 f"the bytes of `{one}` overlap those of `{other}`",

@@ -31,6 +31,8 @@ class DeviceCall:
     sizes: CallSizes
     buffers: dict[str, Buffer]
     prepared: list[tuple[Any, Any]]
+    kernels: tuple[str, ...] = ()
+    """names of what is launched, in order"""
     uploaded: Mapping[str, Array] = field(repr=False, default_factory=dict)
 
     @property
@@ -103,7 +105,7 @@ def prepare_call(
     try:
         for tensor in plan.parameters:
             itemsize = storage_dtype(tensor.dtype).itemsize
-            shift = (offsets or {}).get(tensor.name, 0) * itemsize
+            shift = {**sizes.offsets, **(offsets or {})}.get(tensor.name, 0) * itemsize
             buffer = gpu.allocate(tensor.name, tensor_bytes(tensor, env), offset=shift)
             buffers[tensor.name] = buffer
             if tensor.role == "output":
@@ -122,7 +124,10 @@ def prepare_call(
         addresses = {t.name: buffers[t.name].address for t in plan.parameters}
         check_call(plan, sizes, addresses, base if plan.workspace else None)
         launches = concrete_launches(plan, target, sizes, addresses, base)
-        yield DeviceCall(gpu, plan, sizes, buffers, gpu.prepare(module, launches), uploaded)
+        kernels = tuple(launch.kernel for launch in launches)
+        yield DeviceCall(
+            gpu, plan, sizes, buffers, gpu.prepare(module, launches), kernels, uploaded
+        )
     finally:
         for buffer in buffers.values():
             gpu.free(buffer)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emulator.machine import Emulator
+from tilec.ir.launch import TargetPlan
 from tilec.jobs.requests import parse_pairs
 from tilec.reference.inputs import make_inputs
 from tilec.reference.numbers import Array
@@ -25,8 +26,10 @@ from tilec.runtime.arrays import (
 from tilec.runtime.clauses import Device, constants, count, examples, find_kernel
 from tilec.runtime.device import Gpu
 from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
+from tilec.runtime.launching import choose_target
 from tilec.runtime.report import Outcome, Timing
 from tilec.runtime.sizes import ragged_sizes
+from tilec.runtime.variant_sizes import VariantSizes, compiled_variants, variant_sizes
 from tilec.runtime.verify import (
     Case,
     Finding,
@@ -162,8 +165,13 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
     ) -> list[CallSizes]:
         scalars = {s.name: example[s.name] for s in kernel.plan.scalars if s.name in example}
         bound: list[CallSizes] = []
-        for sizes in ragged_sizes(kernel.program):
-            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes})
+        wanted = [VariantSizes(sizes) for sizes in ragged_sizes(kernel.program)]
+        target = self._target(kernel)
+        if target is not None:
+            wanted += variant_sizes(kernel.program, target)
+        for sizes in wanted:
+            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes.dims})
+            one = replace(one, offsets=sizes.offsets)
             try:
                 check_call(kernel.plan, one)
             except TileError:
@@ -173,6 +181,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         if not bound:
             raise fail("E0713", f"no ragged sizes satisfy the contracts of `{kernel.name}`")
         return bound
+
+    def _target(self, kernel: CompiledKernel) -> TargetPlan | None:
+        """The variants that run here; None where the interpreter does."""
+        if self.gpu is None or not kernel.plan.targets:
+            return None
+        return choose_target(kernel.plan, self.gpu.capability)
 
     def _syntax(self, kernel: CompiledKernel) -> ast.Kernel:
         found = find_kernel(self.files.main, kernel.name)
@@ -234,6 +248,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             outputs = call.results()
             call.check_surroundings()
             peak = (gpu.peak_bytes - held) / 1e6
+            launched = call.kernels
             self._save(kernel, case, outputs)
             bounds = interpreter_bounds(case)
             findings = verify(case, outputs, bounds, self.tolerance, self._user_reference())
@@ -254,6 +269,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             outcome,
             peak_megabytes=peak,
             nvcc_calls=calls,
+            variants=launched,
+            compiled=compiled_variants(choose_target(kernel.plan, gpu.capability)),
             timings=timings,
             counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
             details=(*outcome.details, *notes),

@@ -49,6 +49,10 @@ class Outcome:
     timings: tuple[Timing, ...] = ()
     exit_code: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()
+    """compiled kernels that were launched"""
+    compiled: tuple[str, ...] = ()
+    """all kernels among which the launcher chooses"""
     counters: tuple[Mapping[str, Any], ...] = ()
     """of the emulator, one for each line, with `--counters`"""
 
@@ -89,6 +93,7 @@ def outcomes_table(outcomes: Sequence[Outcome]) -> str:
     timed = [o for o in outcomes if o.timings]
     if timed:
         parts.append(timings_table(timed))
+    parts += variant_lines(outcomes)
     notes: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.status != "failed":
@@ -102,6 +107,24 @@ def outcomes_table(outcomes: Sequence[Outcome]) -> str:
     ]
     parts.append(", ".join(counts) or "nothing ran")
     return "\n\n".join(parts)
+
+
+def variant_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """For each kernel with several variants how many of them ran, and which did not."""
+    ran: dict[str, set[str]] = {}
+    compiled: dict[str, tuple[str, ...]] = {}
+    for outcome in outcomes:
+        if len(outcome.compiled) > 1:
+            compiled[outcome.kernel] = outcome.compiled
+            ran.setdefault(outcome.kernel, set()).update(outcome.variants)
+    lines = []
+    for kernel, names in compiled.items():
+        missing = [name for name in names if name not in ran[kernel]]
+        line = f"{kernel}: {len(names) - len(missing)} of {len(names)} compiled variants ran"
+        if missing and len(missing) <= 4:
+            line += f", not {', '.join(missing)}"
+        lines.append(line)
+    return lines
 
 
 def timings_table(outcomes: Sequence[Outcome]) -> str:

@@ -60,7 +60,7 @@ def ragged_sizes(program: ir.Program, count: int = 20) -> list[dict[str, int]]:
     found: list[dict[str, int]] = []
     steps = {v.name: program.divisors.get(v, 1) for v in program.dims}
     for wanted in _wishes(pools, steps, count):
-        sizes = _repaired(program, _shrunk(program, pools, wanted))
+        sizes = repaired(program, _shrunk(program, pools, wanted))
         if sizes is not None and sizes not in found:
             found.append(sizes)
         if len(found) >= count:
@@ -176,8 +176,8 @@ def _shrunk(
     return sizes
 
 
-def _repaired(program: ir.Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
-    """`wanted` moved into its bounds and until every contract holds; None where nothing near does."""
+def repaired(program: ir.Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
+    """`wanted` (an extent for every dimension) moved into its bounds and until every contract holds; None where nothing near does."""
     sizes = dict(wanted)
     for dim in program.dims:
         low, high = program.lower.get(dim, 0), program.upper.get(dim)

@@ -1,0 +1,151 @@
+"""Size sets at which every compiled variant of a kernel runs: around the thresholds that the launch plan compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition, Step, TargetPlan
+from tilec.ir.symbolic import Sym
+from tilec.ir.tile_ir import HostOp, Program
+from tilec.reference.numbers import storage_dtype
+from tilec.runtime.host import evaluate_sym, holds
+from tilec.runtime.sizes import repaired
+
+_FEW = 3
+"""Extent of the dimensions that no variant asks about."""
+
+_FAR = 1 << 31
+"""Where the search for a threshold ends: no dimension is larger."""
+
+_BASE = 1 << 20
+"""An address that every alignment divides."""
+
+
+@dataclass(frozen=True)
+class VariantSizes:
+    """Dims by name; `offsets` shifts the addresses of tensors by so many elements."""
+
+    dims: Mapping[str, int]
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
+    """Sets just below, at and above each threshold, at multiples of what vectors need, and with shifted addresses.
+
+    The other dimensions are small. Always the same for a program; every set satisfies the contracts.
+    """
+    conditions = [part for step in target.steps for part in _conditions(step)]
+    values = _interesting(program, conditions)
+    found: list[VariantSizes] = []
+    for name, numbers in values.items():
+        for number in numbers:
+            found += _set(program, {name: number}, {})
+    vectors = {d: n for dim, step in _divisors(conditions).items() for d, n in [(dim, 2 * step)]}
+    asked = sorted({part.tensor for part in conditions if isinstance(part, Aligned)})
+    shifts = [{tensor: 1} for tensor in asked]
+    if len(asked) > 1:
+        shifts.append(dict.fromkeys(asked, 1))
+    for offsets in ({}, *shifts):
+        found += _set(program, vectors, offsets)
+    return [one for n, one in enumerate(found) if one not in found[:n]]
+
+
+def compiled_variants(target: TargetPlan) -> tuple[str, ...]:
+    """The kernels of a plan in order, each once."""
+    return tuple(dict.fromkeys(a.kernel for step in target.steps for a in step.launches))
+
+
+def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -> list[str]:
+    """The kernel that each step launches at these sizes; scalars have their defaults."""
+    defaults = {s.name: s.default for s in program.scalars if s.default is not None}
+    env = {**program.tiles, **defaults, **sizes.dims}
+    addresses = {
+        t.name: _BASE + sizes.offsets.get(t.name, 0) * storage_dtype(t.dtype).itemsize
+        for t in program.tensors
+    }
+    chosen = []
+    for step in target.steps:
+        found = (a.kernel for a in step.launches if holds(a.condition, env, addresses))
+        if (kernel := next(found, None)) is not None:
+            chosen.append(kernel)
+    return chosen
+
+
+def _set(
+    program: Program, wanted: Mapping[str, int], offsets: Mapping[str, int]
+) -> list[VariantSizes]:
+    """One set with every dimension given, or none where the contracts forbid it."""
+    dims = repaired(program, {v.name: wanted.get(v.name, _FEW) for v in program.dims})
+    return [] if dims is None else [VariantSizes(dims, dict(offsets))]
+
+
+def _conditions(step: Step) -> Iterator[LaunchCondition]:
+    for launch in step.launches:
+        yield from _parts(launch.condition)
+
+
+def _parts(condition: LaunchCondition) -> Iterator[LaunchCondition]:
+    match condition:
+        case AllOf():
+            for part in condition.parts:
+                yield from _parts(part)
+        case HostOp(op="and"):
+            for argument in condition.args:
+                yield from _parts(argument)
+        case Always():
+            return
+        case _:
+            yield condition
+
+
+def _interesting(program: Program, conditions: list[LaunchCondition]) -> dict[str, tuple[int, ...]]:
+    """Extents to try of each dimension that a condition bounds from above."""
+    divisors = _divisors(conditions)
+    found: dict[str, list[int]] = {}
+    for part in conditions:
+        if not isinstance(part, HostOp) or part.op not in ("<=", "<"):
+            continue
+        names = {
+            v.name for a in part.args if isinstance(a, Sym) for v in a.variables if v.kind == "dim"
+        }
+        if len(names) != 1:
+            continue
+        (name,) = names
+        last = _last(program, part, name)
+        if last is None:
+            continue
+        step = divisors.get(name, 1)
+        below = last // step * step
+        found.setdefault(name, []).extend((last - 1, last, last + 1, below, below + step))
+    return {n: tuple(sorted({v for v in values if v > 0})) for n, values in found.items()}
+
+
+def _last(program: Program, part: HostOp, name: str) -> int | None:
+    """The greatest extent at which an upper bound holds; None where it holds always or never."""
+
+    def within(number: int) -> bool:
+        return holds(part, {**program.tiles, name: number}, {})
+
+    if not within(0) or within(_FAR):
+        return None
+    low, high = 0, _FAR
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
+
+
+def _divisors(conditions: list[LaunchCondition]) -> dict[str, int]:
+    """What a variant asks to divide a dimension: `C % 8 == 0`."""
+    found: dict[str, int] = {}
+    for part in conditions:
+        match part:
+            case HostOp("==", (HostOp("%", (Sym() as size, Sym() as step)), _)):
+                number = evaluate_sym(step, {}) if not step.variables else 1
+                for var in size.variables:
+                    if var.kind == "dim":
+                        found[var.name] = max(found.get(var.name, 1), number)
+            case _:
+                continue
+    return found
