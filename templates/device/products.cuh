@@ -119,8 +119,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 //@ end
 
 //@ primitive pack_a needs OperandA Vector includes <cstring>
-/// The left operand from accumulator-shaped registers: rows `top` and eight below it, columns of two
-/// neighbouring blocks of eight (16-bit elements).
+/// The left operand from accumulator-shaped registers: rows `top` and eight below it, columns of
+/// two neighbouring blocks of eight (16-bit elements).
 template <class T>
 __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left,
                                        const Vector<T, 2>& bottom_left,

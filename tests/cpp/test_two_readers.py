@@ -19,6 +19,8 @@ from tilec.runtime.launching import choose_target, concrete_launches, workspace_
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = 400
+NAMES = ["contracts", "vector_add", "softmax", "norms", "gemm", "attention", "decode"]
+NAMES += ["gemm_bias_gelu", "matrix_vector_and_groups", "attention_variants"]
 
 CONTRACTS = """
 kernel scaled[BN = 1024](x: f32[M, N], alpha: f32, n: u32, flag: bool, z: u64, h: f16, b: i8) -> y: f32[M, N]:
@@ -60,7 +62,7 @@ SIZES += [70000, 131072, 131073, 1 << 20, 1 << 28, (1 << 31) - 1024, (1 << 31) -
 def sources(folder: Path) -> dict[str, Path]:
     contracts = folder / "contracts.tile"
     contracts.write_text(CONTRACTS)
-    samples = {n: ROOT / "samples" / f"{n}.tile" for n in ("vector_add", "softmax", "norms")}
+    samples = {n: ROOT / "samples" / f"{n}.tile" for n in NAMES[1:]}
     return {"contracts": contracts, **samples}
 
 
@@ -131,7 +133,7 @@ def c_answer(answer: Answer) -> tuple[str, list[tuple[str, int, int, int, bytes]
     ]
 
 
-@pytest.mark.parametrize("name", ["contracts", "vector_add", "softmax", "norms"])
+@pytest.mark.parametrize("name", NAMES)
 def test_both_readers_decide_the_same(name: str, tmp_path: Path) -> None:
     rng = random.Random(name)
     compiled = compile_file(str(sources(tmp_path)[name]), archs=("sm_80", "sm_90"))

@@ -267,12 +267,20 @@ def check_memory(library: Library) -> None:
         assert got.tobytes() == given.tobytes(), f"{kind} {length}"
 
 
+def _power(base: int, exponent: int, bits: int) -> int:
+    """Modulo 2^bits; a negative exponent leaves 0 of all but 1 and -1."""
+    if exponent < 0 and base not in (1, -1):
+        return 0
+    return pow(base, exponent % 2 if exponent < 0 else exponent, 1 << bits)
+
+
 def check_integers(library: Library) -> None:
     """Integer arithmetic: exhaustive for 8 bits, random and extreme for the others."""
     functions: dict[str, Callable[[int, int, int, bool], int]] = {
         "add_wrap": lambda a, b, bits, signed: a + b,
         "sub_wrap": lambda a, b, bits, signed: a - b,
         "mul_wrap": lambda a, b, bits, signed: a * b,
+        "power_of": lambda a, b, bits, signed: _power(a, b, bits),
         "floor_div": lambda a, b, bits, signed: a // b if b else 0,
         "floor_mod": lambda a, b, bits, signed: a % b if b else 0,
         "shift_left": lambda a, b, bits, signed: a << b if 0 <= b < bits else 0,

@@ -26,6 +26,7 @@ INTEGER_BINARY = (
     "add_wrap",
     "sub_wrap",
     "mul_wrap",
+    "power_of",
     "floor_div",
     "floor_mod",
     "shift_left",
@@ -119,7 +120,11 @@ def drivers() -> list[Driver]:
         )
         made.append(Driver(f"walk_{access}", "float", "int32_t", "float", body))
     body = "out[i] = combine_partials<OpSum<float>, 4, 2>(xs + i);"
-    made.append(Driver("partials", "float", "int8_t", "float", body))
+    made.append(
+        Driver(
+            "partials", "float", "int8_t", "float", f'debug_assert(i >= 0, "a place");\n  {body}'
+        )
+    )
     return made + _collective()
 
 

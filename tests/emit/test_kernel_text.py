@@ -119,7 +119,8 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
 
 def test_headers_of_the_toolkit_and_the_language_only() -> None:
     allowed = {
-        "cuda_runtime.h", "algorithm", "cmath", "cstddef", "cstdint", "cstdio", "cstring", "type_traits", "limits",
+        "cuda_runtime.h", "algorithm", "cmath", "cstddef", "cstdint", "cstdio", "cstring", "initializer_list", "limits",
+        "type_traits",
     }  # fmt: skip
     for file in FILES:
         assert set(re.findall(r"#include <([^>]+)>", compiled(file).cu)) <= allowed

@@ -14,7 +14,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 namespace {
 
@@ -463,6 +465,109 @@ __device__ __forceinline__ T lane_reduce(T x) {
   return x;
 }
 
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// What stands in for an asynchronous copy before sm_80: the first `bytes` of kBytes, then zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_at_once(void* to, const void* from, int bytes) {
+  if (bytes >= kBytes) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kBytes; ++i) {
+    unsigned char byte = 0;
+    if (i < bytes) byte = static_cast<const unsigned char*>(from)[i];
+    static_cast<unsigned char*>(to)[i] = byte;
+  }
+}
+
+/// Starts a copy of kBytes (4, 8 or 16) from global to shared memory, both aligned to them: the
+/// first `bytes` are read, the others become zero. With 16 it passes by the L1 cache.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_partial(void* to, const void* from, int bytes) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_at_once<kBytes>(to, from, bytes);
+#else
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "memory");
+  }
+#endif
+}
+
+/// Makes a group of the copies that this thread has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/// Waits until at most kGroups of this thread's groups are under way, the youngest ones.
+template <int kGroups>
+__device__ __forceinline__ void cp_async_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+#endif
+}
+
+/// Two matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Four matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Two matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Four matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
@@ -526,104 +631,6 @@ constexpr int resident_ctas(int threads, int wanted) {
   constexpr int kThreadsPerSm = 2048;
 #endif
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
-}
-
-/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
-/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
-template <int kBytes>
-__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(to), "l"(global), "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                 :
-                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
-                 : "memory");
-  }
-#else
-  const unsigned char* from = static_cast<const unsigned char*>(global);
-  unsigned char* target = static_cast<unsigned char*>(shared);
-  if (bytes >= kBytes) {
-    for (int i = 0; i < kBytes / 4; ++i) {
-      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
-    }
-  } else {
-    for (int i = 0; i < kBytes; ++i) {
-      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
-    }
-  }
-#endif
-}
-
-/// Closes the group of asynchronous copies that this thread has begun.
-[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
-/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// Two 8x8 matrices; lanes 0 to 15 give the addresses of their rows.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-
-/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
-                                                                   const uint32_t (&a)[4],
-                                                                   const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
 }
 
 /// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring
@@ -721,8 +728,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
   }
 }
 
-/// The left operand from accumulator-shaped registers: rows `top` and eight below it, columns of two
-/// neighbouring blocks of eight (16-bit elements).
+/// The left operand from accumulator-shaped registers: rows `top` and eight below it, columns of
+/// two neighbouring blocks of eight (16-bit elements).
 template <class T>
 __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left,
                                        const Vector<T, 2>& bottom_left,
@@ -758,7 +765,7 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
@@ -769,28 +776,136 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
+[[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
+  constexpr double kEnd = 9.22e18;
+  if (estimate > -kEnd && estimate < kEnd) return false;
+  *end = estimate < 0 ? INT64_MIN : INT64_MAX;
+  return true;
+}
+
+/// a * b, saturating.
+[[maybe_unused]] inline int64_t host_times(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) * static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a * b;
+}
+
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
+}
+
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -857,7 +972,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_zfill<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
+      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
           + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
@@ -902,8 +1017,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_ + int64_t{k_col_at}
-              + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
         }
       }
 
@@ -917,8 +1032,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at + int64_t{v_col_at}
-              + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
         }
       }
     }
@@ -945,7 +1060,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
               + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
         }
       }
@@ -960,7 +1075,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
               + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
         }
       }
@@ -1660,98 +1775,59 @@ sliding_window_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict
 // kernel end
 
 namespace {
-
-thread_local const char* sliding_window_sentence = "";
-
-[[maybe_unused]] cudaError_t sliding_window_refuse(const char* sentence) {
-  sliding_window_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence sliding_window_sentence;
 }  // namespace
 
 /// Why the last call of sliding_window on this thread was refused, or "".
-extern "C" const char* sliding_window_error() { return sliding_window_sentence; }
+extern "C" const char* sliding_window_error() { return sliding_window_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t sliding_window_workspace_bytes(int B, int H, int S) {
-  (void)B;
-  (void)H;
-  (void)S;
+extern "C" size_t sliding_window_workspace_bytes(int /*B*/, int /*H*/, int /*S*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* v, void* o, int B,
-    int H, int S, float scale, void* workspace, cudaStream_t stream) {
-  sliding_window_sentence = "";
+    int H, int S, float scale, void* /*workspace*/, cudaStream_t stream) {
+  sliding_window_sentence.clear();
   if (B < 0) {
-    return sliding_window_refuse("B is negative");
+    return sliding_window_sentence.refuse("B is negative", {{"B", B}});
   }
   if (H < 0) {
-    return sliding_window_refuse("H is negative");
+    return sliding_window_sentence.refuse("H is negative", {{"H", H}});
   }
   if (S < 0) {
-    return sliding_window_refuse("S is negative");
+    return sliding_window_sentence.refuse("S is negative", {{"S", S}});
   }
   if (!(scale > 0.0)) {
-    return sliding_window_refuse("requires scale > 0.0");
+    return sliding_window_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (q == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return sliding_window_refuse("q is null");
+  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
+    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
+        B}, {"H", H}, {"S", S}});
   }
-  if (!is_aligned(q, 2)) {
-    return sliding_window_refuse("q is not aligned to its elements");
-  }
-  if (k == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return sliding_window_refuse("k is null");
-  }
-  if (!is_aligned(k, 2)) {
-    return sliding_window_refuse("k is not aligned to its elements");
-  }
-  if (v == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return sliding_window_refuse("v is null");
-  }
-  if (!is_aligned(v, 2)) {
-    return sliding_window_refuse("v is not aligned to its elements");
-  }
-  if (o == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return sliding_window_refuse("o is null");
-  }
-  if (!is_aligned(o, 2)) {
-    return sliding_window_refuse("o is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {q, int64_t{B} * H * S * 256, false},
-    {k, int64_t{B} * H * S * 256, false},
-    {v, int64_t{B} * H * S * 256, false},
-    {o, int64_t{B} * H * S * 256, true},
+  const host_Argument arguments[] = {
+    {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"k", k, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"v", v, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"o", o, host_times(host_times(int64_t{B} * H, S), 256), 2, true},
   };
-  if (host_overlap(spans, 4)) {
-    return sliding_window_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = int64_t{B} * H * ((int64_t{S} + 127) / 128);
-    if (instances > 2147483647) {
-      return sliding_window_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(q, 16) && is_aligned(k, 16) && is_aligned(v, 16) && is_aligned(o, 4)) {
-        const unsigned grid = static_cast<unsigned>(int64_t{B} * H * ((int64_t{S} + 127) / 128));
-        sliding_window_kernel<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-            B, H, S, scale);
-      } else {
-        const unsigned grid = static_cast<unsigned>(int64_t{B} * H * ((int64_t{S} + 127) / 128));
-        sliding_window_kernel_any<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-            B, H, S, scale);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &sliding_window_sentence);
   if (status != cudaSuccess) return status;
+  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+    if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
+        && host_is_aligned(o, 4)) {
+      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
+          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
+          H, S, scale);
+    } else {
+      status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
+          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
+          H, S, scale);
+    }
+  }
   return status;
 }
 
@@ -1817,7 +1893,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_zfill<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
+      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
           + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
@@ -1866,8 +1942,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_ + int64_t{k_col_at}
-              + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
         }
       }
 
@@ -1881,8 +1957,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at + int64_t{v_col_at}
-              + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
         }
       }
     }
@@ -1907,7 +1983,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
               + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
         }
       }
@@ -1922,7 +1998,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
               + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
         }
       }
@@ -2676,106 +2752,61 @@ soft_cap_alibi_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict
 // kernel end
 
 namespace {
-
-thread_local const char* soft_cap_alibi_sentence = "";
-
-[[maybe_unused]] cudaError_t soft_cap_alibi_refuse(const char* sentence) {
-  soft_cap_alibi_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence soft_cap_alibi_sentence;
 }  // namespace
 
 /// Why the last call of soft_cap_alibi on this thread was refused, or "".
-extern "C" const char* soft_cap_alibi_error() { return soft_cap_alibi_sentence; }
+extern "C" const char* soft_cap_alibi_error() { return soft_cap_alibi_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t soft_cap_alibi_workspace_bytes(int B, int H, int S) {
-  (void)B;
-  (void)H;
-  (void)S;
+extern "C" size_t soft_cap_alibi_workspace_bytes(int /*B*/, int /*H*/, int /*S*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* v,
-    const float* slope, void* o, int B, int H, int S, float scale, float cap, void* workspace,
+    const float* slope, void* o, int B, int H, int S, float scale, float cap, void* /*workspace*/,
     cudaStream_t stream) {
-  soft_cap_alibi_sentence = "";
+  soft_cap_alibi_sentence.clear();
   if (B < 0) {
-    return soft_cap_alibi_refuse("B is negative");
+    return soft_cap_alibi_sentence.refuse("B is negative", {{"B", B}});
   }
   if (H < 0) {
-    return soft_cap_alibi_refuse("H is negative");
+    return soft_cap_alibi_sentence.refuse("H is negative", {{"H", H}});
   }
   if (S < 0) {
-    return soft_cap_alibi_refuse("S is negative");
+    return soft_cap_alibi_sentence.refuse("S is negative", {{"S", S}});
   }
   if (!(scale > 0.0)) {
-    return soft_cap_alibi_refuse("requires scale > 0.0");
+    return soft_cap_alibi_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (q == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return soft_cap_alibi_refuse("q is null");
+  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
+    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
+        B}, {"H", H}, {"S", S}});
   }
-  if (!is_aligned(q, 2)) {
-    return soft_cap_alibi_refuse("q is not aligned to its elements");
-  }
-  if (k == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return soft_cap_alibi_refuse("k is null");
-  }
-  if (!is_aligned(k, 2)) {
-    return soft_cap_alibi_refuse("k is not aligned to its elements");
-  }
-  if (v == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return soft_cap_alibi_refuse("v is null");
-  }
-  if (!is_aligned(v, 2)) {
-    return soft_cap_alibi_refuse("v is not aligned to its elements");
-  }
-  if (slope == nullptr && int64_t{H} * 4 > 0) {
-    return soft_cap_alibi_refuse("slope is null");
-  }
-  if (!is_aligned(slope, 4)) {
-    return soft_cap_alibi_refuse("slope is not aligned to its elements");
-  }
-  if (o == nullptr && int64_t{B} * H * S * 256 > 0) {
-    return soft_cap_alibi_refuse("o is null");
-  }
-  if (!is_aligned(o, 2)) {
-    return soft_cap_alibi_refuse("o is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {q, int64_t{B} * H * S * 256, false},
-    {k, int64_t{B} * H * S * 256, false},
-    {v, int64_t{B} * H * S * 256, false},
-    {slope, int64_t{H} * 4, false},
-    {o, int64_t{B} * H * S * 256, true},
+  const host_Argument arguments[] = {
+    {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"k", k, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"v", v, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
+    {"slope", slope, int64_t{H} * 4, 4, false},
+    {"o", o, host_times(host_times(int64_t{B} * H, S), 256), 2, true},
   };
-  if (host_overlap(spans, 5)) {
-    return soft_cap_alibi_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = int64_t{B} * H * ((int64_t{S} + 127) / 128);
-    if (instances > 2147483647) {
-      return soft_cap_alibi_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(q, 16) && is_aligned(k, 16) && is_aligned(v, 16) && is_aligned(o, 4)) {
-        const unsigned grid = static_cast<unsigned>(int64_t{B} * H * ((int64_t{S} + 127) / 128));
-        soft_cap_alibi_kernel<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-            static_cast<bf16_t*>(o), B, H, S, scale, cap);
-      } else {
-        const unsigned grid = static_cast<unsigned>(int64_t{B} * H * ((int64_t{S} + 127) / 128));
-        soft_cap_alibi_kernel_any<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-            static_cast<bf16_t*>(o), B, H, S, scale, cap);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &soft_cap_alibi_sentence);
   if (status != cudaSuccess) return status;
+  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+    if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
+        && host_is_aligned(o, 4)) {
+      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
+          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
+          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+    } else {
+      status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
+          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
+          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+    }
+  }
   return status;
 }
 
@@ -2850,7 +2881,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_zfill<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{H} * q_row_at * 128
+      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{H} * q_row_at * 128
           + q_col_at, q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
@@ -2896,7 +2927,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_ + int64_t{H}
+          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_ + int64_t{H}
               * k_row_at * 128 + k_col_at, k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16
               : 0);
         }
@@ -2912,7 +2943,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at + int64_t{H}
+          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at + int64_t{H}
               * v_row_at * 128 + v_col_at, v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16
               : 0);
         }
@@ -2942,7 +2973,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_zfill<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
               + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
               && k_row_at >= k_row_begin_end ? 16 : 0);
         }
@@ -2958,7 +2989,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_zfill<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
               + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
               && v_row_at >= k_row_begin_end ? 16 : 0);
         }
@@ -3652,110 +3683,66 @@ packed_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
 // kernel end
 
 namespace {
-
-thread_local const char* packed_sentence = "";
-
-[[maybe_unused]] cudaError_t packed_refuse(const char* sentence) {
-  packed_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence packed_sentence;
 }  // namespace
 
 /// Why the last call of packed on this thread was refused, or "".
-extern "C" const char* packed_error() { return packed_sentence; }
+extern "C" const char* packed_error() { return packed_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t packed_workspace_bytes(int TOTAL, int H, int NSEQ1) {
-  (void)TOTAL;
-  (void)H;
-  (void)NSEQ1;
+extern "C" size_t packed_workspace_bytes(int /*TOTAL*/, int /*H*/, int /*NSEQ1*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const int32_t* starts,
-    void* o, int TOTAL, int H, int NSEQ1, int32_t longest, float scale, void* workspace,
+    void* o, int TOTAL, int H, int NSEQ1, int32_t longest, float scale, void* /*workspace*/,
     cudaStream_t stream) {
-  packed_sentence = "";
+  packed_sentence.clear();
   if (TOTAL < 0) {
-    return packed_refuse("TOTAL is negative");
+    return packed_sentence.refuse("TOTAL is negative", {{"TOTAL", TOTAL}});
   }
   if (H < 0) {
-    return packed_refuse("H is negative");
+    return packed_sentence.refuse("H is negative", {{"H", H}});
   }
   if (NSEQ1 < 0) {
-    return packed_refuse("NSEQ1 is negative");
+    return packed_sentence.refuse("NSEQ1 is negative", {{"NSEQ1", NSEQ1}});
   }
   if (!(scale > 0.0)) {
-    return packed_refuse("requires scale > 0.0");
+    return packed_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (q == nullptr && int64_t{H} * TOTAL * 256 > 0) {
-    return packed_refuse("q is null");
+  if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
+      -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
+    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
+        {"NSEQ1", NSEQ1}, {"longest", longest}});
   }
-  if (!is_aligned(q, 2)) {
-    return packed_refuse("q is not aligned to its elements");
-  }
-  if (k == nullptr && int64_t{H} * TOTAL * 256 > 0) {
-    return packed_refuse("k is null");
-  }
-  if (!is_aligned(k, 2)) {
-    return packed_refuse("k is not aligned to its elements");
-  }
-  if (v == nullptr && int64_t{H} * TOTAL * 256 > 0) {
-    return packed_refuse("v is null");
-  }
-  if (!is_aligned(v, 2)) {
-    return packed_refuse("v is not aligned to its elements");
-  }
-  if (starts == nullptr && int64_t{NSEQ1} * 4 > 0) {
-    return packed_refuse("starts is null");
-  }
-  if (!is_aligned(starts, 4)) {
-    return packed_refuse("starts is not aligned to its elements");
-  }
-  if (o == nullptr && int64_t{H} * TOTAL * 256 > 0) {
-    return packed_refuse("o is null");
-  }
-  if (!is_aligned(o, 2)) {
-    return packed_refuse("o is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {q, int64_t{H} * TOTAL * 256, false},
-    {k, int64_t{H} * TOTAL * 256, false},
-    {v, int64_t{H} * TOTAL * 256, false},
-    {starts, int64_t{NSEQ1} * 4, false},
-    {o, int64_t{H} * TOTAL * 256, true},
+  const host_Argument arguments[] = {
+    {"q", q, host_times(int64_t{H} * TOTAL, 256), 2, false},
+    {"k", k, host_times(int64_t{H} * TOTAL, 256), 2, false},
+    {"v", v, host_times(int64_t{H} * TOTAL, 256), 2, false},
+    {"starts", starts, int64_t{NSEQ1} * 4, 4, false},
+    {"o", o, host_times(int64_t{H} * TOTAL, 256), 2, true},
   };
-  if (host_overlap(spans, 5)) {
-    return packed_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = int64_t{H} * NSEQ1 * host_floor_div(int64_t{longest} + 127,
-        128) - int64_t{H} * host_floor_div(int64_t{longest} + 127, 128);
-    if (instances > 2147483647) {
-      return packed_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(q, 16) && is_aligned(k, 16) && is_aligned(v, 16) && is_aligned(o, 4)) {
-        const unsigned grid = static_cast<unsigned>(int64_t{H} * NSEQ1
-            * host_floor_div(int64_t{longest} + 127, 128) - int64_t{H}
-            * host_floor_div(int64_t{longest} + 127, 128));
-        packed_kernel<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), starts,
-            static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest, scale);
-      } else {
-        const unsigned grid = static_cast<unsigned>(int64_t{H} * NSEQ1
-            * host_floor_div(int64_t{longest} + 127, 128) - int64_t{H}
-            * host_floor_div(int64_t{longest} + 127, 128));
-        packed_kernel_any<<<grid, 256, 163840, stream>>>(static_cast<const bf16_t*>(q),
-            static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), starts,
-            static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest, scale);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &packed_sentence);
   if (status != cudaSuccess) return status;
+  if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
+      -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
+    if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
+        && host_is_aligned(o, 4)) {
+      status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
+          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
+          scale);
+    } else {
+      status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
+          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
+          scale);
+    }
+  }
   return status;
 }

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 namespace {
 
@@ -311,6 +313,109 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return static_cast<int>(threadIdx.x % 32u);
 }
 
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// What stands in for an asynchronous copy before sm_80: the first `bytes` of kBytes, then zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_at_once(void* to, const void* from, int bytes) {
+  if (bytes >= kBytes) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kBytes; ++i) {
+    unsigned char byte = 0;
+    if (i < bytes) byte = static_cast<const unsigned char*>(from)[i];
+    static_cast<unsigned char*>(to)[i] = byte;
+  }
+}
+
+/// Starts a copy of kBytes (4, 8 or 16) from global to shared memory, both aligned to them: the
+/// first `bytes` are read, the others become zero. With 16 it passes by the L1 cache.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_partial(void* to, const void* from, int bytes) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_at_once<kBytes>(to, from, bytes);
+#else
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "memory");
+  }
+#endif
+}
+
+/// Makes a group of the copies that this thread has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/// Waits until at most kGroups of this thread's groups are under way, the youngest ones.
+template <int kGroups>
+__device__ __forceinline__ void cp_async_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+#endif
+}
+
+/// Two matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Four matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Two matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Four matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
@@ -353,104 +458,6 @@ constexpr int resident_ctas(int threads, int wanted) {
   constexpr int kThreadsPerSm = 2048;
 #endif
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
-}
-
-/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
-/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
-template <int kBytes>
-__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(to), "l"(global), "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                 :
-                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
-                 : "memory");
-  }
-#else
-  const unsigned char* from = static_cast<const unsigned char*>(global);
-  unsigned char* target = static_cast<unsigned char*>(shared);
-  if (bytes >= kBytes) {
-    for (int i = 0; i < kBytes / 4; ++i) {
-      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
-    }
-  } else {
-    for (int i = 0; i < kBytes; ++i) {
-      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
-    }
-  }
-#endif
-}
-
-/// Closes the group of asynchronous copies that this thread has begun.
-[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
-/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// Two 8x8 matrices; lanes 0 to 15 give the addresses of their rows.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-
-/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
-                                                                   const uint32_t (&a)[4],
-                                                                   const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
 }
 
 /// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring
@@ -571,32 +578,117 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -664,7 +756,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
+          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
               * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
@@ -676,7 +768,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
+          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
               * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
@@ -701,7 +793,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
               : 0);
         }
@@ -714,7 +806,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
               + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
               : 0);
         }
@@ -1043,89 +1135,53 @@ gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
 // kernel end
 
 namespace {
-
-thread_local const char* gemm_nn_sentence = "";
-
-[[maybe_unused]] cudaError_t gemm_nn_refuse(const char* sentence) {
-  gemm_nn_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence gemm_nn_sentence;
 }  // namespace
 
 /// Why the last call of gemm_nn on this thread was refused, or "".
-extern "C" const char* gemm_nn_error() { return gemm_nn_sentence; }
+extern "C" const char* gemm_nn_error() { return gemm_nn_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_nn_workspace_bytes(int M, int K, int N) {
-  (void)M;
-  (void)K;
-  (void)N;
+extern "C" size_t gemm_nn_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int K, int N,
-    void* workspace, cudaStream_t stream) {
-  gemm_nn_sentence = "";
+    void* /*workspace*/, cudaStream_t stream) {
+  gemm_nn_sentence.clear();
   if (M < 0) {
-    return gemm_nn_refuse("M is negative");
+    return gemm_nn_sentence.refuse("M is negative", {{"M", M}});
   }
   if (K < 0) {
-    return gemm_nn_refuse("K is negative");
+    return gemm_nn_sentence.refuse("K is negative", {{"K", K}});
   }
   if (N < 0) {
-    return gemm_nn_refuse("N is negative");
+    return gemm_nn_sentence.refuse("N is negative", {{"N", N}});
   }
-  if (a == nullptr && int64_t{K} * M * 2 > 0) {
-    return gemm_nn_refuse("a is null");
+  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+    return gemm_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
+        {"N", N}});
   }
-  if (!is_aligned(a, 2)) {
-    return gemm_nn_refuse("a is not aligned to its elements");
-  }
-  if (b == nullptr && int64_t{K} * N * 2 > 0) {
-    return gemm_nn_refuse("b is null");
-  }
-  if (!is_aligned(b, 2)) {
-    return gemm_nn_refuse("b is not aligned to its elements");
-  }
-  if (c == nullptr && int64_t{M} * N * 2 > 0) {
-    return gemm_nn_refuse("c is null");
-  }
-  if (!is_aligned(c, 2)) {
-    return gemm_nn_refuse("c is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {a, int64_t{K} * M * 2, false},
-    {b, int64_t{K} * N * 2, false},
-    {c, int64_t{M} * N * 2, true},
+  const host_Argument arguments[] = {
+    {"a", a, int64_t{K} * M * 2, 2, false},
+    {"b", b, int64_t{K} * N * 2, 2, false},
+    {"c", c, int64_t{M} * N * 2, 2, true},
   };
-  if (host_overlap(spans, 3)) {
-    return gemm_nn_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = static_cast<int64_t>((int64_t{M} + 127) / 128) * ((int64_t{N}
-        + 127) / 128);
-    if (instances > 2147483647) {
-      return gemm_nn_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(a, 16) && K % 8 == 0 && is_aligned(b, 16) && N % 8 == 0 && is_aligned(c, 4)) {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 127) / 128)
-            * ((int64_t{N} + 127) / 128));
-        gemm_nn_kernel<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
-      } else {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 127) / 128)
-            * ((int64_t{N} + 127) / 128));
-        gemm_nn_kernel_any<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &gemm_nn_sentence);
   if (status != cudaSuccess) return status;
+  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(c, 4)) {
+      status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
+          128, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
+    } else {
+      status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
+          + 127) / 128), 128, 65536}, stream, static_cast<const bf16_t*>(a),
+          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+    }
+  }
   return status;
 }
 
@@ -1192,7 +1248,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
+          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
               * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
@@ -1204,7 +1260,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{K}
+          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{K}
               * b_row_at + b_col_at, b_row_at < b_row_end && b_col_at < a_col_end ? 16 : 0);
         }
       }
@@ -1229,7 +1285,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
               : 0);
         }
@@ -1242,7 +1298,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
               + int64_t{K} * b_row_at + b_col_at, b_row_at < b_row_end && b_col_at < a_col_end ? 16
               : 0);
         }
@@ -1571,88 +1627,52 @@ gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
 // kernel end
 
 namespace {
-
-thread_local const char* gemm_nt_sentence = "";
-
-[[maybe_unused]] cudaError_t gemm_nt_refuse(const char* sentence) {
-  gemm_nt_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence gemm_nt_sentence;
 }  // namespace
 
 /// Why the last call of gemm_nt on this thread was refused, or "".
-extern "C" const char* gemm_nt_error() { return gemm_nt_sentence; }
+extern "C" const char* gemm_nt_error() { return gemm_nt_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_nt_workspace_bytes(int M, int K, int N) {
-  (void)M;
-  (void)K;
-  (void)N;
+extern "C" size_t gemm_nt_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int K, int N,
-    void* workspace, cudaStream_t stream) {
-  gemm_nt_sentence = "";
+    void* /*workspace*/, cudaStream_t stream) {
+  gemm_nt_sentence.clear();
   if (M < 0) {
-    return gemm_nt_refuse("M is negative");
+    return gemm_nt_sentence.refuse("M is negative", {{"M", M}});
   }
   if (K < 0) {
-    return gemm_nt_refuse("K is negative");
+    return gemm_nt_sentence.refuse("K is negative", {{"K", K}});
   }
   if (N < 0) {
-    return gemm_nt_refuse("N is negative");
+    return gemm_nt_sentence.refuse("N is negative", {{"N", N}});
   }
-  if (a == nullptr && int64_t{K} * M * 2 > 0) {
-    return gemm_nt_refuse("a is null");
+  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+    return gemm_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
+        {"N", N}});
   }
-  if (!is_aligned(a, 2)) {
-    return gemm_nt_refuse("a is not aligned to its elements");
-  }
-  if (b == nullptr && int64_t{K} * N * 2 > 0) {
-    return gemm_nt_refuse("b is null");
-  }
-  if (!is_aligned(b, 2)) {
-    return gemm_nt_refuse("b is not aligned to its elements");
-  }
-  if (c == nullptr && int64_t{M} * N * 2 > 0) {
-    return gemm_nt_refuse("c is null");
-  }
-  if (!is_aligned(c, 2)) {
-    return gemm_nt_refuse("c is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {a, int64_t{K} * M * 2, false},
-    {b, int64_t{K} * N * 2, false},
-    {c, int64_t{M} * N * 2, true},
+  const host_Argument arguments[] = {
+    {"a", a, int64_t{K} * M * 2, 2, false},
+    {"b", b, int64_t{K} * N * 2, 2, false},
+    {"c", c, int64_t{M} * N * 2, 2, true},
   };
-  if (host_overlap(spans, 3)) {
-    return gemm_nt_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = static_cast<int64_t>((int64_t{M} + 127) / 128) * ((int64_t{N}
-        + 127) / 128);
-    if (instances > 2147483647) {
-      return gemm_nt_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(a, 16) && K % 8 == 0 && is_aligned(b, 16) && is_aligned(c, 4) && N % 2 == 0) {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 127) / 128)
-            * ((int64_t{N} + 127) / 128));
-        gemm_nt_kernel<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
-      } else {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 127) / 128)
-            * ((int64_t{N} + 127) / 128));
-        gemm_nt_kernel_any<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &gemm_nt_sentence);
   if (status != cudaSuccess) return status;
+  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
+        && N % 2 == 0) {
+      status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
+          128, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
+    } else {
+      status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
+          + 127) / 128), 128, 65536}, stream, static_cast<const bf16_t*>(a),
+          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+    }
+  }
   return status;
 }

@@ -15,7 +15,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 namespace {
 
@@ -442,6 +444,101 @@ __device__ __forceinline__ T lane_reduce(T x) {
   return x;
 }
 
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// What stands in for an asynchronous copy before sm_80: the first `bytes` of kBytes, then zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_at_once(void* to, const void* from, int bytes) {
+  if (bytes >= kBytes) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      static_cast<uint32_t*>(to)[i] = static_cast<const uint32_t*>(from)[i];
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kBytes; ++i) {
+    unsigned char byte = 0;
+    if (i < bytes) byte = static_cast<const unsigned char*>(from)[i];
+    static_cast<unsigned char*>(to)[i] = byte;
+  }
+}
+
+/// Starts a copy of kBytes (4, 8 or 16) from global to shared memory, both aligned to them: the
+/// first `bytes` are read, the others become zero. With 16 it passes by the L1 cache.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_partial(void* to, const void* from, int bytes) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_at_once<kBytes>(to, from, bytes);
+#else
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(shared_address(to)), "l"(from), "n"(kBytes), "r"(bytes)
+                 : "memory");
+  }
+#endif
+}
+
+/// Makes a group of the copies that this thread has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/// Waits until at most kGroups of this thread's groups are under way, the youngest ones.
+template <int kGroups>
+__device__ __forceinline__ void cp_async_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+#endif
+}
+
+/// Four matrices; lanes 8m to 8m + 7 give the rows of matrix m.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Two matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// Four matrices, each transposed on the way.
+[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
+                                                                   const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -522,95 +619,6 @@ constexpr int resident_ctas(int threads, int wanted) {
   constexpr int kThreadsPerSm = 2048;
 #endif
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
-}
-
-/// Copies kBytes from global to shared memory without waiting: the first `bytes` of them, zeros
-/// behind (PTX ISA, cp.async). Before sm_80 the copy is done at once.
-template <int kBytes>
-__device__ __forceinline__ void cp_async_zfill(void* shared, const void* global, int bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(to), "l"(global), "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                 :
-                 : "r"(to), "l"(global), "n"(kBytes), "r"(bytes)
-                 : "memory");
-  }
-#else
-  const unsigned char* from = static_cast<const unsigned char*>(global);
-  unsigned char* target = static_cast<unsigned char*>(shared);
-  if (bytes >= kBytes) {
-    for (int i = 0; i < kBytes / 4; ++i) {
-      reinterpret_cast<uint32_t*>(target)[i] = reinterpret_cast<const uint32_t*>(from)[i];
-    }
-  } else {
-    for (int i = 0; i < kBytes; ++i) {
-      target[i] = i < bytes ? from[i] : static_cast<unsigned char>(0);
-    }
-  }
-#endif
-}
-
-/// Closes the group of asynchronous copies that this thread has begun.
-[[maybe_unused]] __device__ __forceinline__ void cp_async_commit() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/// Waits until at most kPending of this thread's groups are under way.
-template <int kPending>
-__device__ __forceinline__ void cp_async_wait() {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
-/// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from)
-               : "memory");
-}
-
-/// The same, each matrix transposed.
-[[maybe_unused]] __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
-                                                                   const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(from)
-               : "memory");
-}
-
-/// d += a * b on one warp, bf16 operands (PTX ISA, mma.m16n8k16).
-[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4],
-                                                                   const uint32_t (&a)[4],
-                                                                   const uint32_t (&b)[2]) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
 }
 
 /// kRows x kCols elements of shared memory in 16-byte chunks, placed so that eight neighbouring
@@ -710,7 +718,7 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
@@ -721,28 +729,139 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// The larger of two sizes.
+[[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
+[[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
+  constexpr double kEnd = 9.22e18;
+  if (estimate > -kEnd && estimate < kEnd) return false;
+  *end = estimate < 0 ? INT64_MIN : INT64_MAX;
+  return true;
+}
+
+/// a * b, saturating.
+[[maybe_unused]] inline int64_t host_times(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) * static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a * b;
+}
+
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
+}
+
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -949,82 +1068,43 @@ gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, floa
 // kernel end
 
 namespace {
-
-thread_local const char* gemv_sentence = "";
-
-[[maybe_unused]] cudaError_t gemv_refuse(const char* sentence) {
-  gemv_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence gemv_sentence;
 }  // namespace
 
 /// Why the last call of gemv on this thread was refused, or "".
-extern "C" const char* gemv_error() { return gemv_sentence; }
+extern "C" const char* gemv_error() { return gemv_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemv_workspace_bytes(int M, int K) {
-  (void)M;
-  (void)K;
+extern "C" size_t gemv_workspace_bytes(int /*M*/, int /*K*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
-extern "C" cudaError_t gemv(const void* a, const void* x, float* y, int M, int K, void* workspace,
-    cudaStream_t stream) {
-  gemv_sentence = "";
+extern "C" cudaError_t gemv(const void* a, const void* x, float* y, int M, int K,
+    void* /*workspace*/, cudaStream_t stream) {
+  gemv_sentence.clear();
   if (M < 0) {
-    return gemv_refuse("M is negative");
+    return gemv_sentence.refuse("M is negative", {{"M", M}});
   }
   if (K < 0) {
-    return gemv_refuse("K is negative");
+    return gemv_sentence.refuse("K is negative", {{"K", K}});
   }
-  if (a == nullptr && int64_t{K} * M * 2 > 0) {
-    return gemv_refuse("a is null");
-  }
-  if (!is_aligned(a, 2)) {
-    return gemv_refuse("a is not aligned to its elements");
-  }
-  if (x == nullptr && int64_t{K} * 2 > 0) {
-    return gemv_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return gemv_refuse("x is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{M} * 4 > 0) {
-    return gemv_refuse("y is null");
-  }
-  if (!is_aligned(y, 4)) {
-    return gemv_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {a, int64_t{K} * M * 2, false},
-    {x, int64_t{K} * 2, false},
-    {y, int64_t{M} * 4, true},
+  const host_Argument arguments[] = {
+    {"a", a, int64_t{K} * M * 2, 2, false},
+    {"x", x, int64_t{K} * 2, 2, false},
+    {"y", y, int64_t{M} * 4, 4, true},
   };
-  if (host_overlap(spans, 3)) {
-    return gemv_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = (int64_t{M} + 7) / 8;
-    if (instances > 2147483647) {
-      return gemv_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(a, 16) && K % 8 == 0 && is_aligned(x, 16)) {
-        const unsigned grid = static_cast<unsigned>((int64_t{M} + 7) / 8);
-        gemv_kernel<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(x), y, M, K);
-      } else {
-        const unsigned grid = static_cast<unsigned>((int64_t{M} + 7) / 8);
-        gemv_kernel_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(x), y, M, K);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &gemv_sentence);
   if (status != cudaSuccess) return status;
+  if ((int64_t{M} + 7) / 8 > 0) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)) {
+      status = host_launch(gemv_kernel, {(int64_t{M} + 7) / 8, 256}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
+    } else {
+      status = host_launch(gemv_kernel_any, {(int64_t{M} + 7) / 8, 256}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
+    }
+  }
   return status;
 }
 
@@ -1095,7 +1175,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
+          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
               * a_row_at + a_col_at, a_row_at < a_row_end ? min_of(max_of(a_col_end - a_col_at, 0)
               * 2, 16) : 0);
         }
@@ -1109,7 +1189,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
+          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
               * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
@@ -1138,7 +1218,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_zfill<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
               ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
@@ -1152,7 +1232,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_zfill<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
               + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
               : 0);
         }
@@ -1640,114 +1720,70 @@ gemm_split_k_2_kernel_any(bf16_t* __restrict__ c, const float* __restrict__ part
 // kernel end
 
 namespace {
-
-thread_local const char* gemm_split_k_sentence = "";
-
-[[maybe_unused]] cudaError_t gemm_split_k_refuse(const char* sentence) {
-  gemm_split_k_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence gemm_split_k_sentence;
 }  // namespace
 
 /// Why the last call of gemm_split_k on this thread was refused, or "".
-extern "C" const char* gemm_split_k_error() { return gemm_split_k_sentence; }
+extern "C" const char* gemm_split_k_error() { return gemm_split_k_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_split_k_workspace_bytes(int M, int K, int N) {
-  (void)K;
-  return static_cast<size_t>(static_cast<int64_t>(((int64_t{M} * N * 32 + 255) / 256)) * 256);
+extern "C" size_t gemm_split_k_workspace_bytes(int M, int /*K*/, int N) {
+  return static_cast<size_t>(host_max_of(host_times(host_plus(host_times(int64_t{M} * N, 32),
+      255) / 256, 256), 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_split_k(const void* a, const void* b, void* c, int M, int K, int N,
     void* workspace, cudaStream_t stream) {
-  gemm_split_k_sentence = "";
+  gemm_split_k_sentence.clear();
   if (M < 0) {
-    return gemm_split_k_refuse("M is negative");
+    return gemm_split_k_sentence.refuse("M is negative", {{"M", M}});
   }
   if (K < 0) {
-    return gemm_split_k_refuse("K is negative");
+    return gemm_split_k_sentence.refuse("K is negative", {{"K", K}});
   }
   if (N < 0) {
-    return gemm_split_k_refuse("N is negative");
+    return gemm_split_k_sentence.refuse("N is negative", {{"N", N}});
   }
-  if (a == nullptr && int64_t{K} * M * 2 > 0) {
-    return gemm_split_k_refuse("a is null");
+  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 127) / 128) * 8 > 2147483647) {
+    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
+        M}, {"N", N}});
   }
-  if (!is_aligned(a, 2)) {
-    return gemm_split_k_refuse("a is not aligned to its elements");
+  if ((int64_t{M} + 31) / 32 * ((int64_t{N} + 255) / 256) > 2147483647) {
+    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
+        M}, {"N", N}});
   }
-  if (b == nullptr && int64_t{K} * N * 2 > 0) {
-    return gemm_split_k_refuse("b is null");
-  }
-  if (!is_aligned(b, 2)) {
-    return gemm_split_k_refuse("b is not aligned to its elements");
-  }
-  if (c == nullptr && int64_t{M} * N * 2 > 0) {
-    return gemm_split_k_refuse("c is null");
-  }
-  if (!is_aligned(c, 2)) {
-    return gemm_split_k_refuse("c is not aligned to its elements");
-  }
-  if (workspace == nullptr && static_cast<int64_t>(((int64_t{M} * N * 32 + 255) / 256)) * 256 > 0) {
-    return gemm_split_k_refuse("workspace is null");
-  }
-  if (!is_aligned(workspace, 256)) {
-    return gemm_split_k_refuse("workspace is not aligned to 256 bytes");
-  }
-  const host_Span spans[] = {
-    {a, int64_t{K} * M * 2, false},
-    {b, int64_t{K} * N * 2, false},
-    {c, int64_t{M} * N * 2, true},
-    {workspace, static_cast<int64_t>(((int64_t{M} * N * 32 + 255) / 256)) * 256, true},
+  const host_Argument arguments[] = {
+    {"a", a, int64_t{K} * M * 2, 2, false},
+    {"b", b, int64_t{K} * N * 2, 2, false},
+    {"c", c, int64_t{M} * N * 2, 2, true},
+    {"the workspace", workspace, host_times(host_plus(host_times(int64_t{M} * N, 32), 255) / 256,
+        256), 256, true},
   };
-  if (host_overlap(spans, 4)) {
-    return gemm_split_k_refuse("an output overlaps another argument");
-  }
+  cudaError_t status = host_check_arguments(arguments, &gemm_split_k_sentence);
+  if (status != cudaSuccess) return status;
   float* const part = static_cast<float*>(workspace);
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = static_cast<int64_t>(((int64_t{M} + 63) / 64)) * ((int64_t{N}
-        + 127) / 128) * 8;
-    if (instances > 2147483647) {
-      return gemm_split_k_refuse("more than 2^31 - 1 instances of a parallel nest");
+  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 127) / 128) * 8 > 0) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0) {
+      status = host_launch(gemm_split_k_1_kernel, {(int64_t{M} + 63) / 64 * ((int64_t{N}
+          + 127) / 128) * 8, 128, 73728}, stream, static_cast<const bf16_t*>(a),
+          static_cast<const bf16_t*>(b), part, M, K, N);
+    } else {
+      status = host_launch(gemm_split_k_1_kernel_any, {(int64_t{M} + 63) / 64 * ((int64_t{N}
+          + 127) / 128) * 8, 128, 73728}, stream, static_cast<const bf16_t*>(a),
+          static_cast<const bf16_t*>(b), part, M, K, N);
     }
-    if (instances > 0) {
-      if (is_aligned(a, 16) && K % 8 == 0 && is_aligned(b, 16) && N % 8 == 0) {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>(((int64_t{M} + 63) / 64))
-            * ((int64_t{N} + 127) / 128) * 8);
-        gemm_split_k_1_kernel<<<grid, 128, 73728, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), part, M, K, N);
-      } else {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>(((int64_t{M} + 63) / 64))
-            * ((int64_t{N} + 127) / 128) * 8);
-        gemm_split_k_1_kernel_any<<<grid, 128, 73728, stream>>>(static_cast<const bf16_t*>(a),
-            static_cast<const bf16_t*>(b), part, M, K, N);
-      }
+    if (status != cudaSuccess) return status;
+  }
+  if ((int64_t{M} + 31) / 32 * ((int64_t{N} + 255) / 256) > 0) {
+    if (int64_t{M} * N % 4 == 0 && N % 4 == 0 && host_is_aligned(c, 8)) {
+      status = host_launch(gemm_split_k_2_kernel, {(int64_t{M} + 31) / 32 * ((int64_t{N}
+          + 255) / 256), 256}, stream, static_cast<bf16_t*>(c), part, M, N);
+    } else {
+      status = host_launch(gemm_split_k_2_kernel_any, {(int64_t{M} + 31) / 32 * ((int64_t{N}
+          + 255) / 256), 256}, stream, static_cast<bf16_t*>(c), part, M, N);
     }
   }
-  status = cudaGetLastError();
-  if (status != cudaSuccess) return status;
-  {
-    const int64_t instances = static_cast<int64_t>((int64_t{M} + 31) / 32) * ((int64_t{N}
-        + 255) / 256);
-    if (instances > 2147483647) {
-      return gemm_split_k_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (int64_t{M} * N % 4 == 0 && N % 4 == 0 && is_aligned(c, 8)) {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 31) / 32)
-            * ((int64_t{N} + 255) / 256));
-        gemm_split_k_2_kernel<<<grid, 256, 0, stream>>>(static_cast<bf16_t*>(c), part, M, N);
-      } else {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{M} + 31) / 32)
-            * ((int64_t{N} + 255) / 256));
-        gemm_split_k_2_kernel_any<<<grid, 256, 0, stream>>>(static_cast<bf16_t*>(c), part, M, N);
-      }
-    }
-  }
-  status = cudaGetLastError();
-  if (status != cudaSuccess) return status;
   return status;
 }
 
@@ -1827,7 +1863,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_zfill<16>(shared.x_tiles[stage].at(x_row_at, x_col_at), x_at + int64_t{K}
+          cp_async_partial<16>(shared.x_tiles[stage].at(x_row_at, x_col_at), x_at + int64_t{K}
               * x_row_at + x_col_at, x_row_at < x_row_end && x_row_at >= x_row_begin_end
               && x_col_at < x_col_end ? 16 : 0);
         }
@@ -1841,7 +1877,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_zfill<16>(shared.w_tiles[stage].at(w_row_at, w_col_at), w_at + int64_t{N}
+          cp_async_partial<16>(shared.w_tiles[stage].at(w_row_at, w_col_at), w_at + int64_t{N}
               * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16 : 0);
         }
       }
@@ -1870,7 +1906,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_zfill<16>(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_at
+          cp_async_partial<16>(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_at
               + int64_t{K} * x_row_at + x_col_at, x_row_at < x_row_end
               && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
@@ -1884,7 +1920,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_zfill<16>(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_at
+          cp_async_partial<16>(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_at
               + int64_t{N} * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16
               : 0);
         }
@@ -2249,109 +2285,70 @@ grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__
 // kernel end
 
 namespace {
-
-thread_local const char* grouped_gemm_sentence = "";
-
-[[maybe_unused]] cudaError_t grouped_gemm_refuse(const char* sentence) {
-  grouped_gemm_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence grouped_gemm_sentence;
 }  // namespace
 
 /// Why the last call of grouped_gemm on this thread was refused, or "".
-extern "C" const char* grouped_gemm_error() { return grouped_gemm_sentence; }
+extern "C" const char* grouped_gemm_error() { return grouped_gemm_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t grouped_gemm_workspace_bytes(int ROWS, int K, int E, int N, int E1) {
-  (void)ROWS;
-  (void)K;
-  (void)E;
-  (void)N;
-  (void)E1;
+extern "C" size_t grouped_gemm_workspace_bytes(int /*ROWS*/, int /*K*/, int /*E*/, int /*N*/,
+    int /*E1*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t* starts, void* y,
-    int ROWS, int K, int E, int N, int E1, int32_t longest, void* workspace, cudaStream_t stream) {
-  grouped_gemm_sentence = "";
+    int ROWS, int K, int E, int N, int E1, int32_t longest, void* /*workspace*/,
+    cudaStream_t stream) {
+  grouped_gemm_sentence.clear();
   if (ROWS < 0) {
-    return grouped_gemm_refuse("ROWS is negative");
+    return grouped_gemm_sentence.refuse("ROWS is negative", {{"ROWS", ROWS}});
   }
   if (K < 0) {
-    return grouped_gemm_refuse("K is negative");
+    return grouped_gemm_sentence.refuse("K is negative", {{"K", K}});
   }
   if (E < 0) {
-    return grouped_gemm_refuse("E is negative");
+    return grouped_gemm_sentence.refuse("E is negative", {{"E", E}});
   }
   if (N < 0) {
-    return grouped_gemm_refuse("N is negative");
+    return grouped_gemm_sentence.refuse("N is negative", {{"N", N}});
   }
   if (E1 < 0) {
-    return grouped_gemm_refuse("E1 is negative");
+    return grouped_gemm_sentence.refuse("E1 is negative", {{"E1", E1}});
   }
-  if (x == nullptr && int64_t{K} * ROWS * 2 > 0) {
-    return grouped_gemm_refuse("x is null");
+  if (host_plus(host_times(int64_t{E1} * ((int64_t{N} + 127) / 128), host_floor_div(int64_t{longest}
+      + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
+      128))) > 2147483647) {
+    return grouped_gemm_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"E1",
+        E1}, {"N", N}, {"longest", longest}});
   }
-  if (!is_aligned(x, 2)) {
-    return grouped_gemm_refuse("x is not aligned to its elements");
-  }
-  if (w == nullptr && int64_t{E} * K * N * 2 > 0) {
-    return grouped_gemm_refuse("w is null");
-  }
-  if (!is_aligned(w, 2)) {
-    return grouped_gemm_refuse("w is not aligned to its elements");
-  }
-  if (starts == nullptr && int64_t{E1} * 4 > 0) {
-    return grouped_gemm_refuse("starts is null");
-  }
-  if (!is_aligned(starts, 4)) {
-    return grouped_gemm_refuse("starts is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{N} * ROWS * 2 > 0) {
-    return grouped_gemm_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return grouped_gemm_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{K} * ROWS * 2, false},
-    {w, int64_t{E} * K * N * 2, false},
-    {starts, int64_t{E1} * 4, false},
-    {y, int64_t{N} * ROWS * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{K} * ROWS * 2, 2, false},
+    {"w", w, host_times(host_times(int64_t{E} * K, N), 2), 2, false},
+    {"starts", starts, int64_t{E1} * 4, 4, false},
+    {"y", y, int64_t{N} * ROWS * 2, 2, true},
   };
-  if (host_overlap(spans, 4)) {
-    return grouped_gemm_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = int64_t{E1} * ((int64_t{N} + 127) / 128)
-        * host_floor_div(int64_t{longest} + 127, 128) - static_cast<int64_t>((int64_t{N}
-        + 127) / 128) * host_floor_div(int64_t{longest} + 127, 128);
-    if (instances > 2147483647) {
-      return grouped_gemm_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && K % 8 == 0 && is_aligned(w, 16) && N % 8 == 0 && is_aligned(y, 4)) {
-        const unsigned grid = static_cast<unsigned>(int64_t{E1} * ((int64_t{N} + 127) / 128)
-            * host_floor_div(int64_t{longest} + 127, 128) - static_cast<int64_t>((int64_t{N}
-            + 127) / 128) * host_floor_div(int64_t{longest} + 127, 128));
-        grouped_gemm_kernel<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(w), starts, static_cast<bf16_t*>(y), ROWS, K, N, E1,
-            longest);
-      } else {
-        const unsigned grid = static_cast<unsigned>(int64_t{E1} * ((int64_t{N} + 127) / 128)
-            * host_floor_div(int64_t{longest} + 127, 128) - static_cast<int64_t>((int64_t{N}
-            + 127) / 128) * host_floor_div(int64_t{longest} + 127, 128));
-        grouped_gemm_kernel_any<<<grid, 128, 65536, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(w), starts, static_cast<bf16_t*>(y), ROWS, K, N, E1,
-            longest);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &grouped_gemm_sentence);
   if (status != cudaSuccess) return status;
+  if (host_plus(host_times(int64_t{E1} * ((int64_t{N} + 127) / 128), host_floor_div(int64_t{longest}
+      + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
+      128))) > 0) {
+    if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(w, 16) && N % 8 == 0
+        && host_is_aligned(y, 4)) {
+      status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
+          + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
+          static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
+    } else {
+      status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
+          + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
+          static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
+    }
+  }
   return status;
 }
 
@@ -2450,7 +2447,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_zfill<16>(shared.gate_tiles[stage].at(gate_row_at, gate_col_at), gate_at
+          cp_async_partial<16>(shared.gate_tiles[stage].at(gate_row_at, gate_col_at), gate_at
               + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
               && gate_col_at < gate_col_end ? 16 : 0);
         }
@@ -2465,7 +2462,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_zfill<16>(shared.up_tiles[stage].at(up_row_at, up_col_at), up_at + int64_t{N}
+          cp_async_partial<16>(shared.up_tiles[stage].at(up_row_at, up_col_at), up_at + int64_t{N}
               * up_row_at + up_col_at, up_row_at < gate_row_end && up_col_at < gate_col_end ? 16
               : 0);
         }
@@ -2492,7 +2489,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_zfill<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
+          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
               gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
               && gate_col_at < gate_col_end ? 16 : 0);
         }
@@ -2507,7 +2504,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_zfill<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
               + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
               && up_col_at < gate_col_end ? 16 : 0);
         }
@@ -3164,124 +3161,65 @@ moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ g
 // kernel end
 
 namespace {
-
-thread_local const char* moe_swiglu_sentence = "";
-
-[[maybe_unused]] cudaError_t moe_swiglu_refuse(const char* sentence) {
-  moe_swiglu_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence moe_swiglu_sentence;
 }  // namespace
 
 /// Why the last call of moe_swiglu on this thread was refused, or "".
-extern "C" const char* moe_swiglu_error() { return moe_swiglu_sentence; }
+extern "C" const char* moe_swiglu_error() { return moe_swiglu_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t moe_swiglu_workspace_bytes(int TOKENS, int K, int E, int N, int ROWS) {
-  (void)TOKENS;
-  (void)K;
-  (void)E;
-  (void)N;
-  (void)ROWS;
+extern "C" size_t moe_swiglu_workspace_bytes(int /*TOKENS*/, int /*K*/, int /*E*/, int /*N*/,
+    int /*ROWS*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* up,
     const int32_t* token, const int32_t* expert_of_block, void* y, int TOKENS, int K, int E, int N,
-    int ROWS, void* workspace, cudaStream_t stream) {
-  moe_swiglu_sentence = "";
+    int ROWS, void* /*workspace*/, cudaStream_t stream) {
+  moe_swiglu_sentence.clear();
   if (TOKENS < 0) {
-    return moe_swiglu_refuse("TOKENS is negative");
+    return moe_swiglu_sentence.refuse("TOKENS is negative", {{"TOKENS", TOKENS}});
   }
   if (K < 0) {
-    return moe_swiglu_refuse("K is negative");
+    return moe_swiglu_sentence.refuse("K is negative", {{"K", K}});
   }
   if (E < 0) {
-    return moe_swiglu_refuse("E is negative");
+    return moe_swiglu_sentence.refuse("E is negative", {{"E", E}});
   }
   if (N < 0) {
-    return moe_swiglu_refuse("N is negative");
+    return moe_swiglu_sentence.refuse("N is negative", {{"N", N}});
   }
   if (ROWS < 0) {
-    return moe_swiglu_refuse("ROWS is negative");
+    return moe_swiglu_sentence.refuse("ROWS is negative", {{"ROWS", ROWS}});
   }
-  if ((int64_t{ROWS} + 63) / 64 < 0) {
-    return moe_swiglu_refuse("a dimension of expert_of_block, (ROWS + 63) // 64, is negative");
+  if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 2147483647) {
+    return moe_swiglu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"N", N},
+        {"ROWS", ROWS}});
   }
-  if (x == nullptr && int64_t{K} * TOKENS * 2 > 0) {
-    return moe_swiglu_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return moe_swiglu_refuse("x is not aligned to its elements");
-  }
-  if (gate == nullptr && int64_t{E} * K * N * 2 > 0) {
-    return moe_swiglu_refuse("gate is null");
-  }
-  if (!is_aligned(gate, 2)) {
-    return moe_swiglu_refuse("gate is not aligned to its elements");
-  }
-  if (up == nullptr && int64_t{E} * K * N * 2 > 0) {
-    return moe_swiglu_refuse("up is null");
-  }
-  if (!is_aligned(up, 2)) {
-    return moe_swiglu_refuse("up is not aligned to its elements");
-  }
-  if (token == nullptr && int64_t{ROWS} * 4 > 0) {
-    return moe_swiglu_refuse("token is null");
-  }
-  if (!is_aligned(token, 4)) {
-    return moe_swiglu_refuse("token is not aligned to its elements");
-  }
-  if (expert_of_block == nullptr && static_cast<int64_t>(((int64_t{ROWS} + 63) / 64)) * 4 > 0) {
-    return moe_swiglu_refuse("expert_of_block is null");
-  }
-  if (!is_aligned(expert_of_block, 4)) {
-    return moe_swiglu_refuse("expert_of_block is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{N} * ROWS * 2 > 0) {
-    return moe_swiglu_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return moe_swiglu_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{K} * TOKENS * 2, false},
-    {gate, int64_t{E} * K * N * 2, false},
-    {up, int64_t{E} * K * N * 2, false},
-    {token, int64_t{ROWS} * 4, false},
-    {expert_of_block, static_cast<int64_t>(((int64_t{ROWS} + 63) / 64)) * 4, false},
-    {y, int64_t{N} * ROWS * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{K} * TOKENS * 2, 2, false},
+    {"gate", gate, host_times(host_times(int64_t{E} * K, N), 2), 2, false},
+    {"up", up, host_times(host_times(int64_t{E} * K, N), 2), 2, false},
+    {"token", token, int64_t{ROWS} * 4, 4, false},
+    {"expert_of_block", expert_of_block, (int64_t{ROWS} + 63) / 64 * 4, 4, false},
+    {"y", y, int64_t{N} * ROWS * 2, 2, true},
   };
-  if (host_overlap(spans, 6)) {
-    return moe_swiglu_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = static_cast<int64_t>((int64_t{N} + 127) / 128) * ((int64_t{ROWS}
-        + 63) / 64);
-    if (instances > 2147483647) {
-      return moe_swiglu_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && is_aligned(up, 16)
-          && is_aligned(y, 4)) {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{N} + 127) / 128)
-            * ((int64_t{ROWS} + 63) / 64));
-        moe_swiglu_kernel<<<grid, 128, 73728, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token,
-            expert_of_block, static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
-      } else {
-        const unsigned grid = static_cast<unsigned>(static_cast<int64_t>((int64_t{N} + 127) / 128)
-            * ((int64_t{ROWS} + 63) / 64));
-        moe_swiglu_kernel_any<<<grid, 128, 73728, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token,
-            expert_of_block, static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &moe_swiglu_sentence);
   if (status != cudaSuccess) return status;
+  if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
+    if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
+        16) && host_is_aligned(y, 4)) {
+      status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
+          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
+          static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
+    } else {
+      status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
+          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
+          static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
+    }
+  }
   return status;
 }

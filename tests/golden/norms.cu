@@ -12,7 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 namespace {
 
@@ -433,32 +435,117 @@ constexpr int resident_ctas(int threads, int wanted) {
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -1225,182 +1312,112 @@ layer_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restric
 // kernel end
 
 namespace {
-
-thread_local const char* layer_norm_sentence = "";
-
-[[maybe_unused]] cudaError_t layer_norm_refuse(const char* sentence) {
-  layer_norm_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence layer_norm_sentence;
 }  // namespace
 
 /// Why the last call of layer_norm on this thread was refused, or "".
-extern "C" const char* layer_norm_error() { return layer_norm_sentence; }
+extern "C" const char* layer_norm_error() { return layer_norm_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t layer_norm_workspace_bytes(int R, int C) {
-  (void)R;
-  (void)C;
+extern "C" size_t layer_norm_workspace_bytes(int /*R*/, int /*C*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void* bias, void* y,
-    float* mean, float* rstd, int R, int C, float eps, void* workspace, cudaStream_t stream) {
-  layer_norm_sentence = "";
+    float* mean, float* rstd, int R, int C, float eps, void* /*workspace*/, cudaStream_t stream) {
+  layer_norm_sentence.clear();
   if (R < 0) {
-    return layer_norm_refuse("R is negative");
+    return layer_norm_sentence.refuse("R is negative", {{"R", R}});
   }
   if (C < 0) {
-    return layer_norm_refuse("C is negative");
+    return layer_norm_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (!(C <= 65536)) {
-    return layer_norm_refuse("requires C <= 65536");
+  if (C > 65536) {
+    return layer_norm_sentence.refuse("requires C <= 65536", {{"C", C}});
   }
-  if (x == nullptr && int64_t{C} * R * 2 > 0) {
-    return layer_norm_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return layer_norm_refuse("x is not aligned to its elements");
-  }
-  if (weight == nullptr && int64_t{C} * 2 > 0) {
-    return layer_norm_refuse("weight is null");
-  }
-  if (!is_aligned(weight, 2)) {
-    return layer_norm_refuse("weight is not aligned to its elements");
-  }
-  if (bias == nullptr && int64_t{C} * 2 > 0) {
-    return layer_norm_refuse("bias is null");
-  }
-  if (!is_aligned(bias, 2)) {
-    return layer_norm_refuse("bias is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{C} * R * 2 > 0) {
-    return layer_norm_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return layer_norm_refuse("y is not aligned to its elements");
-  }
-  if (mean == nullptr && int64_t{R} * 4 > 0) {
-    return layer_norm_refuse("mean is null");
-  }
-  if (!is_aligned(mean, 4)) {
-    return layer_norm_refuse("mean is not aligned to its elements");
-  }
-  if (rstd == nullptr && int64_t{R} * 4 > 0) {
-    return layer_norm_refuse("rstd is null");
-  }
-  if (!is_aligned(rstd, 4)) {
-    return layer_norm_refuse("rstd is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{C} * R * 2, false},
-    {weight, int64_t{C} * 2, false},
-    {bias, int64_t{C} * 2, false},
-    {y, int64_t{C} * R * 2, true},
-    {mean, int64_t{R} * 4, true},
-    {rstd, int64_t{R} * 4, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{C} * R * 2, 2, false},
+    {"weight", weight, int64_t{C} * 2, 2, false},
+    {"bias", bias, int64_t{C} * 2, 2, false},
+    {"y", y, int64_t{C} * R * 2, 2, true},
+    {"mean", mean, int64_t{R} * 4, 4, true},
+    {"rstd", rstd, int64_t{R} * 4, 4, true},
   };
-  if (host_overlap(spans, 6)) {
-    return layer_norm_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = R;
-    if (instances > 2147483647) {
-      return layer_norm_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 7) / 8);
-        layer_norm_kernel_c256<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 512) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        layer_norm_kernel_c512<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 1024) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        layer_norm_kernel_c1024<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 2048) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 1) / 2);
-        layer_norm_kernel_c2048<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c4096<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c8192<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c16384<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16) && C <= 32768) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c32768<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(bias, 16)
-          && is_aligned(y, 16)) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        layer_norm_kernel_c256_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (C <= 1024) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c1024_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c4096_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c8192_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else if (C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_c16384_any<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      } else {
-        const unsigned grid = static_cast<unsigned>(R);
-        layer_norm_kernel_walk_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
-            static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &layer_norm_sentence);
   if (status != cudaSuccess) return status;
+  if (R > 0) {
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16) && host_is_aligned(bias,
+        16) && host_is_aligned(y, 16) && C <= 256) {
+      status = host_launch(layer_norm_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 512) {
+      status = host_launch(layer_norm_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
+      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 2048) {
+      status = host_launch(layer_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
+      status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
+          static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 8192) {
+      status = host_launch(layer_norm_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
+          static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 16384) {
+      status = host_launch(layer_norm_kernel_c16384, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 32768) {
+      status = host_launch(layer_norm_kernel_c32768, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16)) {
+      status = host_launch(layer_norm_kernel, {R, 1024}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
+          static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (C <= 256) {
+      status = host_launch(layer_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (C <= 1024) {
+      status = host_launch(layer_norm_kernel_c1024_any, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (C <= 4096) {
+      status = host_launch(layer_norm_kernel_c4096_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (C <= 8192) {
+      status = host_launch(layer_norm_kernel_c8192_any, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (C <= 16384) {
+      status = host_launch(layer_norm_kernel_c16384_any, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else {
+      status = host_launch(layer_norm_kernel_walk_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    }
+  }
   return status;
 }
 
@@ -2078,163 +2095,106 @@ rms_norm_residual_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restri
 // kernel end
 
 namespace {
-
-thread_local const char* rms_norm_residual_sentence = "";
-
-[[maybe_unused]] cudaError_t rms_norm_residual_refuse(const char* sentence) {
-  rms_norm_residual_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence rms_norm_residual_sentence;
 }  // namespace
 
 /// Why the last call of rms_norm_residual on this thread was refused, or "".
-extern "C" const char* rms_norm_residual_error() { return rms_norm_residual_sentence; }
+extern "C" const char* rms_norm_residual_error() { return rms_norm_residual_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t rms_norm_residual_workspace_bytes(int R, int C) {
-  (void)R;
-  (void)C;
+extern "C" size_t rms_norm_residual_workspace_bytes(int /*R*/, int /*C*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const void* weight, void* y,
-    int R, int C, float eps, void* workspace, cudaStream_t stream) {
-  rms_norm_residual_sentence = "";
+    int R, int C, float eps, void* /*workspace*/, cudaStream_t stream) {
+  rms_norm_residual_sentence.clear();
   if (R < 0) {
-    return rms_norm_residual_refuse("R is negative");
+    return rms_norm_residual_sentence.refuse("R is negative", {{"R", R}});
   }
   if (C < 0) {
-    return rms_norm_residual_refuse("C is negative");
+    return rms_norm_residual_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (!(C <= 65536)) {
-    return rms_norm_residual_refuse("requires C <= 65536");
+  if (C > 65536) {
+    return rms_norm_residual_sentence.refuse("requires C <= 65536", {{"C", C}});
   }
-  if (x == nullptr && int64_t{C} * R * 2 > 0) {
-    return rms_norm_residual_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return rms_norm_residual_refuse("x is not aligned to its elements");
-  }
-  if (residual == nullptr && int64_t{C} * R * 2 > 0) {
-    return rms_norm_residual_refuse("residual is null");
-  }
-  if (!is_aligned(residual, 2)) {
-    return rms_norm_residual_refuse("residual is not aligned to its elements");
-  }
-  if (weight == nullptr && int64_t{C} * 2 > 0) {
-    return rms_norm_residual_refuse("weight is null");
-  }
-  if (!is_aligned(weight, 2)) {
-    return rms_norm_residual_refuse("weight is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{C} * R * 2 > 0) {
-    return rms_norm_residual_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return rms_norm_residual_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{C} * R * 2, false},
-    {residual, int64_t{C} * R * 2, true},
-    {weight, int64_t{C} * 2, false},
-    {y, int64_t{C} * R * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{C} * R * 2, 2, false},
+    {"residual", residual, int64_t{C} * R * 2, 2, true},
+    {"weight", weight, int64_t{C} * 2, 2, false},
+    {"y", y, int64_t{C} * R * 2, 2, true},
   };
-  if (host_overlap(spans, 4)) {
-    return rms_norm_residual_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = R;
-    if (instances > 2147483647) {
-      return rms_norm_residual_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight, 16)
-          && is_aligned(y, 16) && C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 7) / 8);
-        rms_norm_residual_kernel_c256<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 512) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_residual_kernel_c512<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 1024) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_residual_kernel_c1024<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 2048) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 1) / 2);
-        rms_norm_residual_kernel_c2048<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c4096<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c8192<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c16384<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16) && C <= 32768) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c32768<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(residual, 16) && is_aligned(weight,
-          16) && is_aligned(y, 16)) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_walk<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_residual_kernel_c256_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 1024) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c1024_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c4096_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_c8192_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      } else {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_residual_kernel_walk_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(residual), static_cast<const bf16_t*>(weight),
-            static_cast<bf16_t*>(y), R, C, eps);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &rms_norm_residual_sentence);
   if (status != cudaSuccess) return status;
+  if (R > 0) {
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 256) {
+      status = host_launch(rms_norm_residual_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 512) {
+      status = host_launch(rms_norm_residual_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
+      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 2048) {
+      status = host_launch(rms_norm_residual_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
+      status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 8192) {
+      status = host_launch(rms_norm_residual_kernel_c8192, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 16384) {
+      status = host_launch(rms_norm_residual_kernel_c16384, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 32768) {
+      status = host_launch(rms_norm_residual_kernel_c32768, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
+      status = host_launch(rms_norm_residual_kernel_walk, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 256) {
+      status = host_launch(rms_norm_residual_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 1024) {
+      status = host_launch(rms_norm_residual_kernel_c1024_any, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 4096) {
+      status = host_launch(rms_norm_residual_kernel_c4096_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 8192) {
+      status = host_launch(rms_norm_residual_kernel_c8192_any, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else {
+      status = host_launch(rms_norm_residual_kernel_walk_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    }
+  }
   return status;
 }
 
@@ -2778,149 +2738,107 @@ rms_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict_
 // kernel end
 
 namespace {
-
-thread_local const char* rms_norm_sentence = "";
-
-[[maybe_unused]] cudaError_t rms_norm_refuse(const char* sentence) {
-  rms_norm_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence rms_norm_sentence;
 }  // namespace
 
 /// Why the last call of rms_norm on this thread was refused, or "".
-extern "C" const char* rms_norm_error() { return rms_norm_sentence; }
+extern "C" const char* rms_norm_error() { return rms_norm_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t rms_norm_workspace_bytes(int R, int C) {
-  (void)R;
-  (void)C;
+extern "C" size_t rms_norm_workspace_bytes(int /*R*/, int /*C*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int R, int C, float eps,
-    void* workspace, cudaStream_t stream) {
-  rms_norm_sentence = "";
+    void* /*workspace*/, cudaStream_t stream) {
+  rms_norm_sentence.clear();
   if (R < 0) {
-    return rms_norm_refuse("R is negative");
+    return rms_norm_sentence.refuse("R is negative", {{"R", R}});
   }
   if (C < 0) {
-    return rms_norm_refuse("C is negative");
+    return rms_norm_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (!(C <= 131072)) {
-    return rms_norm_refuse("requires C <= 131072");
+  if (C > 131072) {
+    return rms_norm_sentence.refuse("requires C <= 131072", {{"C", C}});
   }
-  if (x == nullptr && int64_t{C} * R * 2 > 0) {
-    return rms_norm_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return rms_norm_refuse("x is not aligned to its elements");
-  }
-  if (weight == nullptr && int64_t{C} * 2 > 0) {
-    return rms_norm_refuse("weight is null");
-  }
-  if (!is_aligned(weight, 2)) {
-    return rms_norm_refuse("weight is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{C} * R * 2 > 0) {
-    return rms_norm_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return rms_norm_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{C} * R * 2, false},
-    {weight, int64_t{C} * 2, false},
-    {y, int64_t{C} * R * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{C} * R * 2, 2, false},
+    {"weight", weight, int64_t{C} * 2, 2, false},
+    {"y", y, int64_t{C} * R * 2, 2, true},
   };
-  if (host_overlap(spans, 3)) {
-    return rms_norm_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = R;
-    if (instances > 2147483647) {
-      return rms_norm_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 7) / 8);
-        rms_norm_kernel_c256<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 512) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_kernel_c512<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 1024) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_kernel_c1024<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 2048) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 1) / 2);
-        rms_norm_kernel_c2048<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c4096<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c8192<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c16384<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 32768) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c32768<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)
-          && C <= 65536) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c65536<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(weight, 16) && is_aligned(y, 16)) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_walk<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        rms_norm_kernel_c256_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 1024) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c1024_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c4096_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c8192_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else if (C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_c16384_any<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      } else {
-        const unsigned grid = static_cast<unsigned>(R);
-        rms_norm_kernel_walk_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &rms_norm_sentence);
   if (status != cudaSuccess) return status;
+  if (R > 0) {
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16) && host_is_aligned(y,
+        16) && C <= 256) {
+      status = host_launch(rms_norm_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 512) {
+      status = host_launch(rms_norm_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 1024) {
+      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 2048) {
+      status = host_launch(rms_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 4096) {
+      status = host_launch(rms_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 8192) {
+      status = host_launch(rms_norm_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 16384) {
+      status = host_launch(rms_norm_kernel_c16384, {R, 256}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 32768) {
+      status = host_launch(rms_norm_kernel_c32768, {R, 512}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 65536) {
+      status = host_launch(rms_norm_kernel_c65536, {R, 1024}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16)) {
+      status = host_launch(rms_norm_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 256) {
+      status = host_launch(rms_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 1024) {
+      status = host_launch(rms_norm_kernel_c1024_any, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 4096) {
+      status = host_launch(rms_norm_kernel_c4096_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 8192) {
+      status = host_launch(rms_norm_kernel_c8192_any, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (C <= 16384) {
+      status = host_launch(rms_norm_kernel_c16384_any, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else {
+      status = host_launch(rms_norm_kernel_walk_any, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    }
+  }
   return status;
 }

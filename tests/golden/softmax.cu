@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 namespace {
 
@@ -469,32 +471,117 @@ constexpr int resident_ctas(int threads, int wanted) {
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -1146,134 +1233,87 @@ softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, in
 // kernel end
 
 namespace {
-
-thread_local const char* softmax_sentence = "";
-
-[[maybe_unused]] cudaError_t softmax_refuse(const char* sentence) {
-  softmax_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence softmax_sentence;
 }  // namespace
 
 /// Why the last call of softmax on this thread was refused, or "".
-extern "C" const char* softmax_error() { return softmax_sentence; }
+extern "C" const char* softmax_error() { return softmax_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t softmax_workspace_bytes(int R, int C) {
-  (void)R;
-  (void)C;
+extern "C" size_t softmax_workspace_bytes(int /*R*/, int /*C*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
-extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* workspace,
+extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*workspace*/,
     cudaStream_t stream) {
-  softmax_sentence = "";
+  softmax_sentence.clear();
   if (R < 0) {
-    return softmax_refuse("R is negative");
+    return softmax_sentence.refuse("R is negative", {{"R", R}});
   }
   if (C < 0) {
-    return softmax_refuse("C is negative");
+    return softmax_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (!(C <= 131072)) {
-    return softmax_refuse("requires C <= 131072");
+  if (C > 131072) {
+    return softmax_sentence.refuse("requires C <= 131072", {{"C", C}});
   }
-  if (x == nullptr && int64_t{C} * R * 2 > 0) {
-    return softmax_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return softmax_refuse("x is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{C} * R * 2 > 0) {
-    return softmax_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return softmax_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{C} * R * 2, false},
-    {y, int64_t{C} * R * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{C} * R * 2, 2, false},
+    {"y", y, int64_t{C} * R * 2, 2, true},
   };
-  if (host_overlap(spans, 2)) {
-    return softmax_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = R;
-    if (instances > 2147483647) {
-      return softmax_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 7) / 8);
-        softmax_kernel_c256<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 512) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        softmax_kernel_c512<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 1024) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        softmax_kernel_c1024<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 2048) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 1) / 2);
-        softmax_kernel_c2048<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c4096<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c8192<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c16384<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 32768) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c32768<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16) && C <= 65536) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c65536<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16)) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_walk<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (C <= 256) {
-        const unsigned grid = static_cast<unsigned>((int64_t{R} + 3) / 4);
-        softmax_kernel_c256_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (C <= 1024) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c1024_any<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (C <= 4096) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c4096_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (C <= 8192) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c8192_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else if (C <= 16384) {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_c16384_any<<<grid, 1024, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else {
-        const unsigned grid = static_cast<unsigned>(R);
-        softmax_kernel_walk_any<<<grid, 512, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &softmax_sentence);
   if (status != cudaSuccess) return status;
+  if (R > 0) {
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 256) {
+      status = host_launch(softmax_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 512) {
+      status = host_launch(softmax_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 1024) {
+      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 2048) {
+      status = host_launch(softmax_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 4096) {
+      status = host_launch(softmax_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 8192) {
+      status = host_launch(softmax_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 16384) {
+      status = host_launch(softmax_kernel_c16384, {R, 256}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 32768) {
+      status = host_launch(softmax_kernel_c32768, {R, 512}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 65536) {
+      status = host_launch(softmax_kernel_c65536, {R, 1024}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
+      status = host_launch(softmax_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else if (C <= 256) {
+      status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (C <= 1024) {
+      status = host_launch(softmax_kernel_c1024_any, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (C <= 4096) {
+      status = host_launch(softmax_kernel_c4096_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (C <= 8192) {
+      status = host_launch(softmax_kernel_c8192_any, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (C <= 16384) {
+      status = host_launch(softmax_kernel_c16384_any, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else {
+      status = host_launch(softmax_kernel_walk_any, {R, 512}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    }
+  }
   return status;
 }
 
@@ -1521,74 +1561,41 @@ online_softmax_kernel_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, 
 // kernel end
 
 namespace {
-
-thread_local const char* online_softmax_sentence = "";
-
-[[maybe_unused]] cudaError_t online_softmax_refuse(const char* sentence) {
-  online_softmax_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence online_softmax_sentence;
 }  // namespace
 
 /// Why the last call of online_softmax on this thread was refused, or "".
-extern "C" const char* online_softmax_error() { return online_softmax_sentence; }
+extern "C" const char* online_softmax_error() { return online_softmax_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t online_softmax_workspace_bytes(int R, int C) {
-  (void)R;
-  (void)C;
+extern "C" size_t online_softmax_workspace_bytes(int /*R*/, int /*C*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
-extern "C" cudaError_t online_softmax(const void* x, void* y, int R, int C, void* workspace,
+extern "C" cudaError_t online_softmax(const void* x, void* y, int R, int C, void* /*workspace*/,
     cudaStream_t stream) {
-  online_softmax_sentence = "";
+  online_softmax_sentence.clear();
   if (R < 0) {
-    return online_softmax_refuse("R is negative");
+    return online_softmax_sentence.refuse("R is negative", {{"R", R}});
   }
   if (C < 0) {
-    return online_softmax_refuse("C is negative");
+    return online_softmax_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (x == nullptr && int64_t{C} * R * 2 > 0) {
-    return online_softmax_refuse("x is null");
-  }
-  if (!is_aligned(x, 2)) {
-    return online_softmax_refuse("x is not aligned to its elements");
-  }
-  if (y == nullptr && int64_t{C} * R * 2 > 0) {
-    return online_softmax_refuse("y is null");
-  }
-  if (!is_aligned(y, 2)) {
-    return online_softmax_refuse("y is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {x, int64_t{C} * R * 2, false},
-    {y, int64_t{C} * R * 2, true},
+  const host_Argument arguments[] = {
+    {"x", x, int64_t{C} * R * 2, 2, false},
+    {"y", y, int64_t{C} * R * 2, 2, true},
   };
-  if (host_overlap(spans, 2)) {
-    return online_softmax_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = R;
-    if (instances > 2147483647) {
-      return online_softmax_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(x, 16) && C % 8 == 0 && is_aligned(y, 16)) {
-        const unsigned grid = static_cast<unsigned>(R);
-        online_softmax_kernel<<<grid, 128, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      } else {
-        const unsigned grid = static_cast<unsigned>(R);
-        online_softmax_kernel_any<<<grid, 256, 0, stream>>>(static_cast<const bf16_t*>(x),
-            static_cast<bf16_t*>(y), R, C);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &online_softmax_sentence);
   if (status != cudaSuccess) return status;
+  if (R > 0) {
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
+      status = host_launch(online_softmax_kernel, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
+    } else {
+      status = host_launch(online_softmax_kernel_any, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    }
+  }
   return status;
 }

@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <type_traits>
 namespace {
 
 // ------------------------------------------------------------------------------ device primitives
@@ -180,32 +183,117 @@ constexpr int resident_ctas(int threads, int wanted) {
 // ----------------------------------------------------------------------------------- host helpers
 
 /// Whether an address is a multiple of `bytes`.
-[[maybe_unused]] inline bool is_aligned(const void* pointer, uintptr_t bytes) {
+[[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-/// The bytes that an argument covers.
-struct host_Span {
-  const void* begin;
+/// A number that a sentence mentions.
+struct host_Number {
+  const char* name;
+  double value;
+  template <class T>
+  host_Number(const char* name_of, T number) : name(name_of), value(static_cast<double>(number)) {}
+};
+
+/// Why the last call on this thread was refused, or "".
+struct host_Sentence {
+  char text[512];
+
+  void clear() { text[0] = '\0'; }
+
+  /// `reason (M = 3, N = 4)`; returns the status of a call that is refused.
+  cudaError_t refuse(const char* reason, std::initializer_list<host_Number> numbers = {}) {
+    return refuse(reason, "", "", numbers);
+  }
+
+  /// The same for a sentence in three parts.
+  cudaError_t refuse(const char* subject, const char* verb, const char* object,
+                     std::initializer_list<host_Number> numbers = {}) {
+    clear();
+    append("%s%s%s", subject, verb, object);
+    const char* before = " (";
+    for (const host_Number& number : numbers) {
+      append("%s%s = %.10g", before, number.name, number.value);
+      before = ", ";
+    }
+    if (numbers.size() != 0) append("%s", ")");
+    return cudaErrorInvalidValue;
+  }
+
+ private:
+  template <class... Values>
+  void append(const char* format, Values... values) {
+    size_t used = 0;
+    while (text[used] != '\0') ++used;
+    std::snprintf(text + used, sizeof(text) - used, format, values...);
+  }
+};
+
+/// A pointer that a call was given, and what has to be true of it.
+struct host_Argument {
+  const char* name;
+  const void* pointer;
   int64_t bytes;
+  uintptr_t alignment;
   bool written;
 };
 
-/// Whether a written argument shares a byte with another one.
-[[maybe_unused]] inline bool host_overlap(const host_Span* spans, int count) {
-  for (int i = 0; i < count; ++i) {
-    for (int j = 0; j < i; ++j) {
-      if (!spans[i].written && !spans[j].written) continue;
-      if (spans[i].bytes <= 0 || spans[j].bytes <= 0) continue;
-      const uintptr_t a = reinterpret_cast<uintptr_t>(spans[i].begin);
-      const uintptr_t b = reinterpret_cast<uintptr_t>(spans[j].begin);
-      if (a < b + static_cast<uintptr_t>(spans[j].bytes) &&
-          b < a + static_cast<uintptr_t>(spans[i].bytes)) {
-        return true;
+/// Whether two arguments share a byte.
+[[maybe_unused]] inline bool host_overlap(const host_Argument& a, const host_Argument& b) {
+  const uintptr_t a_begin = reinterpret_cast<uintptr_t>(a.pointer);
+  const uintptr_t b_begin = reinterpret_cast<uintptr_t>(b.pointer);
+  return a.bytes > 0 && b.bytes > 0 && a_begin < b_begin + static_cast<uintptr_t>(b.bytes) &&
+         b_begin < a_begin + static_cast<uintptr_t>(a.bytes);
+}
+
+/// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
+template <int kCount>
+cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
+                                 host_Sentence* sentence) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  for (const host_Argument& a : arguments) {
+    if (a.bytes > kMostBytes) return sentence->refuse(a.name, " has", " more than 2^60 bytes");
+    if (a.pointer == nullptr && a.bytes > 0) return sentence->refuse(a.name, " is", " null");
+    if (reinterpret_cast<uintptr_t>(a.pointer) % a.alignment != 0) {
+      return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int j = i + 1; j < kCount; ++j) {
+      const host_Argument& a = arguments[i];
+      const host_Argument& b = arguments[j];
+      if ((a.written || b.written) && host_overlap(a, b)) {
+        const host_Argument& written = a.written ? a : b;
+        const host_Argument& other = a.written ? b : a;
+        return sentence->refuse(written.name, " overlaps ", other.name);
       }
     }
   }
-  return false;
+  return cudaSuccess;
+}
+
+/// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
+struct host_Grid {
+  int64_t ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Launches a kernel. The result is that of this launch: an error that an earlier call left behind
+/// for cudaGetLastError is not read, and stays.
+template <class... Parameters>
+cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                        std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
+                          dim3(static_cast<unsigned>(grid.threads)), pointers,
+                          static_cast<size_t>(grid.shared_bytes), stream);
 }
 
 }  // namespace
@@ -312,76 +400,39 @@ vector_add_kernel_any(const float* __restrict__ a, const float* __restrict__ b,
 // kernel end
 
 namespace {
-
-thread_local const char* vector_add_sentence = "";
-
-[[maybe_unused]] cudaError_t vector_add_refuse(const char* sentence) {
-  vector_add_sentence = sentence;
-  return cudaErrorInvalidValue;
-}
+thread_local host_Sentence vector_add_sentence;
 }  // namespace
 
 /// Why the last call of vector_add on this thread was refused, or "".
-extern "C" const char* vector_add_error() { return vector_add_sentence; }
+extern "C" const char* vector_add_error() { return vector_add_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t vector_add_workspace_bytes(int N) {
-  (void)N;
+extern "C" size_t vector_add_workspace_bytes(int /*N*/) {
   return 0;
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
-extern "C" cudaError_t vector_add(const float* a, const float* b, float* c, int N, void* workspace,
-    cudaStream_t stream) {
-  vector_add_sentence = "";
+extern "C" cudaError_t vector_add(const float* a, const float* b, float* c, int N,
+    void* /*workspace*/, cudaStream_t stream) {
+  vector_add_sentence.clear();
   if (N < 0) {
-    return vector_add_refuse("N is negative");
+    return vector_add_sentence.refuse("N is negative", {{"N", N}});
   }
-  if (a == nullptr && int64_t{N} * 4 > 0) {
-    return vector_add_refuse("a is null");
-  }
-  if (!is_aligned(a, 4)) {
-    return vector_add_refuse("a is not aligned to its elements");
-  }
-  if (b == nullptr && int64_t{N} * 4 > 0) {
-    return vector_add_refuse("b is null");
-  }
-  if (!is_aligned(b, 4)) {
-    return vector_add_refuse("b is not aligned to its elements");
-  }
-  if (c == nullptr && int64_t{N} * 4 > 0) {
-    return vector_add_refuse("c is null");
-  }
-  if (!is_aligned(c, 4)) {
-    return vector_add_refuse("c is not aligned to its elements");
-  }
-  const host_Span spans[] = {
-    {a, int64_t{N} * 4, false},
-    {b, int64_t{N} * 4, false},
-    {c, int64_t{N} * 4, true},
+  const host_Argument arguments[] = {
+    {"a", a, int64_t{N} * 4, 4, false},
+    {"b", b, int64_t{N} * 4, 4, false},
+    {"c", c, int64_t{N} * 4, 4, true},
   };
-  if (host_overlap(spans, 3)) {
-    return vector_add_refuse("an output overlaps another argument");
-  }
-  (void)workspace;
-  cudaError_t status = cudaSuccess;
-  {
-    const int64_t instances = (int64_t{N} + 1023) / 1024;
-    if (instances > 2147483647) {
-      return vector_add_refuse("more than 2^31 - 1 instances of a parallel nest");
-    }
-    if (instances > 0) {
-      if (is_aligned(a, 16) && is_aligned(b, 16) && is_aligned(c, 16)) {
-        const unsigned grid = static_cast<unsigned>((static_cast<int64_t>((int64_t{N}
-            + 1023) / 1024) + 1) / 2);
-        vector_add_kernel<<<grid, 128, 0, stream>>>(a, b, c, N);
-      } else {
-        const unsigned grid = static_cast<unsigned>((int64_t{N} + 1023) / 1024);
-        vector_add_kernel_any<<<grid, 256, 0, stream>>>(a, b, c, N);
-      }
-    }
-  }
-  status = cudaGetLastError();
+  cudaError_t status = host_check_arguments(arguments, &vector_add_sentence);
   if (status != cudaSuccess) return status;
+  if ((int64_t{N} + 1023) / 1024 > 0) {
+    if (host_is_aligned(a, 16) && host_is_aligned(b, 16) && host_is_aligned(c, 16)) {
+      status = host_launch(vector_add_kernel, {((int64_t{N} + 1023) / 1024 + 1) / 2, 128}, stream,
+          a, b, c, N);
+    } else {
+      status = host_launch(vector_add_kernel_any, {(int64_t{N} + 1023) / 1024, 256}, stream, a, b,
+          c, N);
+    }
+  }
   return status;
 }

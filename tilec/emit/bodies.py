@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
-from tilec.emit.expressions import UNARY
+from tilec.emit.expressions import SUM, UNARY
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
@@ -200,11 +200,10 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             words.add("thread")
         single = len(kernel.grid) == 1
         name = kernel.grid[0].name if single else "instance"
-        grid.append(
-            f"const int {name} = {first};"
-            if single or len(kernel.grid) == 1
-            else f"int instance = {first};"
-        )
+        if single and kernel.grid[0].backwards:
+            last = f"{render.sym(kernel.grid[0].trips).at(SUM)} - 1"
+            first = f"{last} - ({first})" if kernel.batch > 1 else f"{last} - {first}"
+        grid.append(f"const int {name} = {first};" if single else f"int instance = {first};")
         if live:
             total = render.sym(kernel.instances).at(4)
             grid.append(f"const bool live = {name} < {total};")
@@ -212,10 +211,17 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             for digit_ in reversed(kernel.grid[1:]):
                 trips = render.sym(digit_.trips)
                 if digit_.name in words:
-                    grid.append(f"const int {digit_.name} = instance % {trips.at(UNARY)};")
+                    number = f"instance % {trips.at(UNARY)}"
+                    if digit_.backwards:
+                        number = f"{trips.at(SUM)} - 1 - {number}"
+                    grid.append(f"const int {digit_.name} = {number};")
                 grid.append(f"instance /= {trips.text};")
             if kernel.grid[0].name in words:
-                grid.append(f"const int {kernel.grid[0].name} = instance;")
+                outermost = kernel.grid[0]
+                number = "instance"
+                if outermost.backwards:
+                    number = f"{render.sym(outermost.trips).at(SUM)} - 1 - instance"
+                grid.append(f"const int {outermost.name} = {number};")
             else:
                 grid = _drop_last_division(grid)
     if "thread" in words or any("thread" in g for g in grid):

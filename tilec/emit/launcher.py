@@ -158,7 +158,7 @@ class LauncherContext:
         ]
         if self.plan.workspace:
             size = self.host.size(self.plan.workspace_bytes)
-            rows.append((WORKSPACE, WORKSPACE, size, WORKSPACE_ALIGNMENT, True))
+            rows.append((WORKSPACE, "workspace", size, WORKSPACE_ALIGNMENT, True))
         return [
             f'{{"{name}", {pointer}, {size}, {alignment}, {"true" if written else "false"}}}'
             for name, pointer, size, alignment, written in rows

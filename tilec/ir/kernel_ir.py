@@ -507,6 +507,14 @@ class Product(Op):
 
 
 @dataclass(frozen=True)
+class ConvertVector(Op):
+    """The current vector of `target` from that of `source`, packed conversions."""
+
+    target: Fragment
+    source: Fragment
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 
@@ -547,6 +555,8 @@ class GridDigit:
 
     name: str
     trips: Sym
+    backwards: bool = False
+    """the last trip comes first: later ones take longer"""
 
 
 @dataclass(frozen=True)

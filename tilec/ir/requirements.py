@@ -19,8 +19,8 @@ BYTES_LIMIT = 1 << 60
 INSTANCE_LIMIT = (1 << 31) - 1
 """Instances of one nest, and CTAs of one grid (CUDA programming guide, technical specifications)."""
 
-WORKSPACE = "workspace"
-"""The name of the workspace in sentences and addresses."""
+WORKSPACE = "the workspace"
+"""The name of the workspace in sentences and addresses: no tensor is called so."""
 
 WORKSPACE_ALIGNMENT = 256
 """Bytes; what allocators of the CUDA runtime give."""

@@ -181,7 +181,7 @@ class ProductAssignment(Assignment):
 
     def _resident(self, shared: int) -> int:
         """CTAs an SM may hold: by registers and by shared memory."""
-        registers = min(255, self.products.accumulators + 96)
+        registers = min(255, self.products.accumulators + 64)
         threads = 32 * self.products.warps
         by_registers = self.target.registers_per_sm // (-(-registers // 8) * 8 * threads)
         by_shared = self.target.shared_per_sm // (shared + SHARED_RESERVE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL
 from tilec.passes.uses import Definitions, all_ops, operands
 
 COSTS = {
@@ -120,7 +121,8 @@ def _decide(
         for sink in sinks
         for loop in _loops_around(sink, definitions)
     )
-    limit = HOLD_ABOVE_BESIDE_PRODUCTS if found.products else HOLD_ABOVE
+    narrow = found.products and value.type.dtype != BOOL
+    limit = HOLD_ABOVE_BESIDE_PRODUCTS if narrow else HOLD_ABOVE
     hold = (len(sinks) > 1 and cost > limit) or (deeper and cost > 1)
     if isinstance(op, t.Load):
         hold = len(sinks) > 1 or deeper

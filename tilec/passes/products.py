@@ -30,8 +30,11 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
 }
 """The device primitive of an instruction by its operands."""
 
-ACCUMULATORS_PER_THREAD = 128
-"""f32 accumulators that a thread may hold in all."""
+ACCUMULATORS_PER_THREAD = 64
+"""f32 accumulators of a thread: with 64 two CTAs of eight warps share an SM, whose schedulers then have four warps each to hide
+the fixed latency of mma.sync (measured on an H200: with 128 and half the warps that latency was the largest stall)."""
+MOST_ACCUMULATORS = 128
+"""More than this, and twice the warps are taken."""
 
 WHOLE_ROWS_FROM = 64
 """Rows from which a row of accumulators stays within one warp: fewer would leave warps idle."""
@@ -225,7 +228,9 @@ def _geometry(
             8 if n is None else max(8, n.capacity or 8)
         )
     total += _carried_beside(nest, axes, rows, columns)
-    count = warps or max(4, min(16, _power(-(-total // (32 * ACCUMULATORS_PER_THREAD)))))
+    count = warps or max(4, min(8, _power(-(-total // (32 * ACCUMULATORS_PER_THREAD)))))
+    if warps is None and total > 32 * count * MOST_ACCUMULATORS:
+        count *= 2
     if warps is None:
         count = min(
             count,
@@ -269,6 +274,7 @@ def _geometry(
             if consumed is not None and consumed.number not in found.layouts:
                 extent = max(found.consumed.get(consumed.number, 0), plan.k_extent)
                 found.consumed[consumed.number] = extent
+    found.accumulators += -(-_carried_beside(nest, axes, rows, columns) // (32 * found.warps))
     found.waste = 1 - needed / used if used else 0.0
     if found.accumulators > 224:
         raise fail(

@@ -131,6 +131,10 @@ class BoundedArithmetic(Arithmetic):
                 return result
             case "fma":
                 error = None if exact else _product_error(args[0], args[1]) + _error(args[2])
+                if dtype.bits == 64:
+                    # here the product is rounded before the sum, in a fused operation it is not
+                    own = 2.0**-53 * np.abs(data[0] * data[1])
+                    error = own if error is None else error + own
                 return self.settle(value, error, dtype)
             case "div":
                 return self.settle(value, self.quotient_error(args, value, dtype), dtype)

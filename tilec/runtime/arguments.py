@@ -329,7 +329,7 @@ def check_call(
                 "E0714", f"the address of `{violated.name}` is not a multiple of {violated.bytes}"
             )
         case Separate():
-            one, _, other = sentence.split(" ")
+            one, _, other = sentence.partition(" overlaps ")
             raise fail(
                 "E0715",
                 f"the bytes of `{one}` overlap those of `{other}`",

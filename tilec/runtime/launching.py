@@ -161,7 +161,7 @@ _INTEGER_CODES = {4: "b", 8: "b", 16: "h", 32: "i", 64: "q"}
 
 
 def pack_scalar(dtype: DType, value: HostValue) -> PackedArgument:
-    """A scalar in its own dtype; floats of 16 and 8 bits by their bits."""
+    """A scalar in its own dtype; floats of 16 and 8 bits in f32, as kernels take them."""
     match dtype.kind:
         case "bool":
             return PackedArgument("B", int(bool(value)))
@@ -170,33 +170,8 @@ def pack_scalar(dtype: DType, value: HostValue) -> PackedArgument:
         case "uint":
             return PackedArgument(_INTEGER_CODES[dtype.bits].upper(), int(value))
         case "float":
-            if dtype.bits in (32, 64):
-                return PackedArgument("f" if dtype.bits == 32 else "d", float(value))
-            return PackedArgument("H" if dtype.bits == 16 else "B", float_bits(float(value), dtype))
+            return PackedArgument("d" if dtype.bits == 64 else "f", float(value))
     assert_never(dtype.kind)
-
-
-def float_bits(value: float, dtype: DType) -> int:
-    """The bits of a float that is a value of a dtype of 16 or 8 bits."""
-    import math
-
-    sign = 1 if math.copysign(1.0, value) < 0 else 0
-    top = sign << (dtype.bits - 1)
-    bias = (1 << (dtype.exponent - 1)) - 1
-    full = ((1 << dtype.exponent) - 1) << dtype.mantissa
-    if value != value:
-        quiet = (1 << dtype.mantissa) - 1 if dtype.name == "f8e4m3" else 1 << (dtype.mantissa - 1)
-        return top | full | quiet
-    if math.isinf(value):
-        # e4m3 has no infinity: its greatest number, as `.to` saturates
-        return top | (full | ((1 << dtype.mantissa) - 2) if dtype.name == "f8e4m3" else full)
-    if value == 0:
-        return top
-    exponent = max(math.frexp(value)[1] - 1, 1 - bias)
-    mantissa = int(abs(value) / math.ldexp(1.0, exponent - dtype.mantissa))
-    if mantissa < 1 << dtype.mantissa:
-        return top | mantissa
-    return top | ((exponent + bias) << dtype.mantissa) | (mantissa - (1 << dtype.mantissa))
 
 
 def architecture_for(capability: tuple[int, int]) -> str:

@@ -170,6 +170,10 @@ class AddressBuilder:
                     own = tuple(coords[a] for a in along)
                     index, presence = self.index_tile(term.index, own)
                     guards.add(presence)
+                    if writable:
+                        for part in own:
+                            if part is not None:
+                                guards.add(padding(context, part))
                     conditions = in_range(index, context.index(dim))
                     if any(a is not None and a.vectorised for a in own):
                         guards.element += conditions

@@ -174,6 +174,8 @@ class Body(AddressBuilder):
         return converted(arg, target)
 
     def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
+        if op.out.id in self.context.holds:
+            return k.Literal_(True, BOOL)
         args: list[k.Expr] = []
         for arg in op.args:
             own: Coords = ()
@@ -370,8 +372,14 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
         math = "half"
     if op.op == "where":
         condition, *rest = args
+        if isinstance(condition, k.Literal_):
+            return rest[0] if condition.value else rest[1]
         rep = compute_type(dtype) if any(a.rep != dtype for a in rest) else dtype
         return k.Apply("where", (condition, *(converted(a, rep) for a in rest)), rep)
+    if op.op == "and" and dtype == BOOL:
+        args = [a for a in args if a != k.Literal_(True, BOOL)] or [k.Literal_(True, BOOL)]
+        if len(args) == 1:
+            return args[0]
     computed = [computable(a) for a in args]
     if op.op in COMPARISONS:
         return k.Apply(op.op, tuple(computed), BOOL)

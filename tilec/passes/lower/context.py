@@ -57,6 +57,8 @@ class Context:
     """operands that were staged in front of a loop"""
     lower_scalar: Callable[[t.Op], None] = lambda op: None
     """lowers a scalar op once more"""
+    holds: frozenset[int] = frozenset()
+    """comparisons that are true for the whole tile in what is being emitted"""
     renames: dict[Var, Sym] = field(default_factory=dict)
     """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])
@@ -65,6 +67,20 @@ class Context:
     used_syms: set[Var] = field(default_factory=set)
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
+
+    def lasting_names(self) -> set[str]:
+        """Names that outlive the scope in which they were taken: shared memory, axes of copies."""
+        names = {b.name for b in self.shared} | {b.name for b in self.tiles}
+        for axis in self.extra_axes:
+            names |= {
+                axis.name,
+                axis.coordinate,
+                axis.element,
+                axis.lane,
+                axis.step,
+                f"{axis.name}_sub",
+            }
+        return names
 
     # ---- axes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -9,6 +11,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.interior import Interior, find_interior
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
@@ -21,7 +24,14 @@ from tilec.passes.lower.body import (
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.names import Names, Spelling
-from tilec.passes.lower.products import Ring, lower_dot, rings, stage_now, staged_loads
+from tilec.passes.lower.products import (
+    Ring,
+    has_products,
+    lower_dot,
+    rings,
+    stage_now,
+    staged_loads,
+)
 from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, all_ops, operands
@@ -61,12 +71,34 @@ def lower_nest(
     for loop in nest.grid:
         c_name = names.unique(f"{loop.name}_tile" if loop.step is not None else loop.name)
         context.var_names[loop.index] = c_name
-        grid.append(k.GridDigit(c_name, loop.trips))
+        grid.append(k.GridDigit(c_name, loop.trips, _costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
     statements = _Statements(context)
     context.lower_scalar = statements.op
     statements.block(nest.body)
     return finish(context, tuple(grid), name, body_name)
+
+
+def _costs_more_later(nest: t.Nest, index: Var) -> bool:
+    """Whether a later instance along a grid loop runs more trips, tried out with large sizes: those should start first."""
+
+    def trips(op: t.For, number: int) -> int:
+        return op.trips.evaluate(
+            lambda v: (
+                number
+                if v == index
+                else 1 << 14
+                if v.kind == "dim"
+                else 128
+                if v.kind == "tile"
+                else 0
+            )
+        )
+
+    loops = [
+        op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables
+    ]
+    return bool(loops) and all(trips(op, 8) > trips(op, 0) for op in loops)
 
 
 def _half(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
@@ -421,6 +453,13 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
+        interior = self._interior(op)
+        bounds: list[k.Expr] = []
+        if interior is not None:
+            bounds = [
+                context.limit(interior.first, f"{name}_whole_from"),
+                context.limit(interior.end, f"{name}_whole"),
+            ]
         ring = None
         if context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
@@ -430,13 +469,66 @@ class _Statements:
         context.limits.append({})
         if ring is not None:
             ring.head(name)
-        self.block(op.body)
-        self._yields(op, variables)
+        if interior is None:
+            self.block(op.body)
+            self._yields(op, variables)
+        else:
+            self._interior_and_edges(op, variables, name, interior, bounds)
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
+
+    def _interior(self, op: t.For) -> Interior | None:
+        """The trips of a loop with products that need no masks, if its bounds are known in front of it."""
+        context = self.context
+        if context.variant.products is None or not has_products(op):
+            return None
+        found = find_interior(context.program, op, context.definitions, context.facts)
+        if found is None:
+            return None
+        inside = {v.id for inner in all_ops(op.body) for v in inner.outs}
+        syms = found.first.variables | found.end.variables
+        if op.index in syms or any(v.kind == "value" and v.key in inside for v in syms):
+            return None
+        return found
+
+    def _interior_and_edges(
+        self,
+        op: t.For,
+        variables: list[k.Fragment],
+        name: str,
+        interior: Interior,
+        bounds: list[k.Expr],
+    ) -> None:
+        """The body twice: without masks for the interior's trips, with them for the others."""
+        context = self.context
+        trip = k.Index(Sym.of(Var(name, "trip")), I32)
+        condition: k.Expr = k.Apply("lt", (trip, bounds[1]), BOOL)
+        if interior.first.constant != 0:
+            condition = k.Apply("and", (k.Apply("ge", (trip, bounds[0]), BOOL), condition), BOOL)
+        facts, holds = context.facts, context.holds
+        bodies: list[tuple[k.Op, ...]] = []
+        for whole in (True, False):
+            if whole:
+                context.facts = replace(
+                    facts,
+                    trips={**facts.trips, op.index: interior.end},
+                    positive=[*facts.positive, Sym.of(op.index) - interior.first + 1],
+                )
+                context.holds = holds | interior.holds
+            outer, context.out = context.out, []
+            words = set(context.names.used)
+            context.limits.append({})
+            self.block(op.body)
+            self._yields(op, variables)
+            context.limits.pop()
+            context.names.used = words | context.lasting_names()
+            bodies.append(tuple(context.out))
+            context.out = outer
+            context.facts, context.holds = facts, holds
+        context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
 
     def _carried_variable(self, carried: t.Carried) -> k.Fragment:
         context = self.context

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.dtypes import BOOL, F32, I32
 from tilec.ir.layouts import blocked
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate, padding
@@ -406,20 +406,36 @@ def _left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragm
     source = operand.source
     coords = context.loop_axes(source)
     body = Body(context, context.ordered(coords))
-    body.count(source)
     rep = source.type.dtype
-    expr = converted(body.value(source, coords), rep)
+    value = _unrounded(context, source)
+    body.count(value)
+    expr = body.value(value, coords)
     guards = Guards()
     if coords[1] is not None:
         guards.add(padding(context, coords[1]))
     guards.add(body.axis_presence(source.type.axes[1], coords[1]))
     if guards.all:
-        zero = converted(k.Literal_(0.0, compute_type(rep)), rep)
-        expr = k.Apply("where", (conjunction(guards.all), expr, zero), rep)
+        zero = converted(k.Literal_(0.0, F32), expr.rep)
+        expr = k.Apply("where", (conjunction(guards.all), expr, zero), expr.rep)
     fragment = k.Fragment(context.names.unique(source.name or "left"), rep, body.axes)
     context.out.append(k.Declare(fragment, None, span=op.span))
-    body.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
+    if expr.rep == rep:
+        body.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
+        return fragment
+    fast = next(a for a in body.axes if a.vectorised)
+    pair = k.Fragment(body.local_name(f"{fragment.name}_wide"), expr.rep, (fast,), local=True)
+    body.loads.append(k.Declare(pair, None))
+    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], op.span)
     return fragment
+
+
+def _unrounded(context: Context, value: t.Value) -> t.Value:
+    """The value before a conversion between floats that the packed form does."""
+    op = context.definitions.defining.get(value.id)
+    floats = isinstance(op, t.Cast) and op.arg.type.dtype == F32 and value.type.dtype.is_float
+    return (
+        op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
+    )
 
 
 # ---------------------------------------------------------------------------------------------- rings
@@ -486,7 +502,7 @@ class Ring:
             emit_copy(context, operand, axes, k.TileAddress(buffer.name, slot))
         del context.renames[self.loop.index]
         context.scalars, context.value_names = scalars, names
-        context.names.used = words
+        context.names.used = words | context.lasting_names()
         context.limits.pop()
         copies = tuple(context.out)
         context.out = outer

@@ -1,0 +1,150 @@
+"""The interior of a loop: the trips in which no mask and no edge can matter.
+
+    for j in range(0 : min(T, i.stop) by BN):           trips n in [first, end):  pos >= j holds everywhere and every
+        s = where(pos[:, None] >= j[None, :], s, -inf)   column is present: the body is emitted without the mask,
+        …                                                the other trips keep it
+
+A comparison of tiles that are affine in their coordinates and in the trip number holds for the whole tile from or up to
+some trip; so does the presence of a whole span. `end` and `first` are Syms, floor divisions of sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
+from tilec.passes.uses import Definitions
+
+
+@dataclass(frozen=True)
+class Interior:
+    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there."""
+
+    first: Sym
+    end: Sym
+    holds: frozenset[int]
+
+
+@dataclass
+class Affine:
+    """base + sum(coefficient · coordinate of axis n) of an integer tile."""
+
+    base: Sym
+    coefficients: dict[int, int] = field(default_factory=dict)
+
+
+def affine(value: t.Value, definitions: Definitions) -> Affine | None:
+    """The affine form of an integer tile or scalar, by its own axes; None where it has none."""
+    op = definitions.defining.get(value.id)
+    match op:
+        case t.Iota():
+            return Affine(op.start, {0: 1})
+        case t.FromSym():
+            return Affine(op.sym)
+        case t.Constant() if isinstance(op.value, int) and not isinstance(op.value, bool):
+            return Affine(Sym.of(op.value))
+        case t.Rearrange():
+            inner = affine(op.arg, definitions)
+            if inner is None:
+                return None
+            moved = {
+                n: inner.coefficients[a] for n, a in enumerate(op.axes) if a in inner.coefficients
+            }
+            return Affine(inner.base, moved) if len(moved) == len(inner.coefficients) else None
+        case t.Elementwise() if op.op in ("add", "sub") and value.type.dtype.is_integer:
+            left, right = (affine(a, definitions) for a in op.args)
+            if left is None or right is None:
+                return None
+            sign = 1 if op.op == "add" else -1
+            total = dict(left.coefficients)
+            for n, c in right.coefficients.items():
+                total[n] = total.get(n, 0) + sign * c
+            return Affine(left.base + right.base * sign, total)
+        case t.Elementwise() if op.op == "neg" and value.type.dtype.is_integer:
+            inner = affine(op.args[0], definitions)
+            return (
+                None
+                if inner is None
+                else Affine(-inner.base, {n: -c for n, c in inner.coefficients.items()})
+            )
+        case t.Load() | t.Cast() if value.type.rank == 0 and value.type.dtype.is_integer:
+            return Affine(Sym.of(Var(value.name or f"v{value.id}", "value", value.id)))
+        case _:
+            return None
+
+
+def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Program) -> Sym | None:
+    """For a comparison of affine tiles the least value, over the tile, of what must be >= 0 for it to hold."""
+    if op.op not in ("lt", "le", "gt", "ge"):
+        return None
+    left, right = (affine(a, definitions) for a in op.args)
+    if left is None or right is None:
+        return None
+    if op.op in ("lt", "le"):
+        left, right = right, left
+    total = dict(left.coefficients)
+    for n, c in right.coefficients.items():
+        total[n] = total.get(n, 0) - c
+    least = left.base - right.base - (1 if op.op in ("lt", "gt") else 0)
+    for n, c in total.items():
+        if c < 0:
+            axis = op.out.type.axes[n]
+            if axis.capacity is None and not axis.is_static:
+                return None
+            extent = program.tile_number(axis.extent) if axis.is_static else axis.capacity or 0
+            least = least + c * (extent - 1)
+    return least
+
+
+def find_interior(
+    program: t.Program, loop: t.For, definitions: Definitions, facts: Facts
+) -> Interior | None:
+    """The interior of a loop, None where nothing is masked or nothing can be said."""
+    conditions: list[tuple[Sym, int | None]] = []
+    for op in loop.body.ops:
+        if isinstance(op, t.Elementwise):
+            least = least_difference(op, definitions, program)
+            if least is not None and loop.index in least.variables:
+                conditions.append((facts.numeric(least), op.out.id))
+        if isinstance(op, t.Load):
+            for term in op.access.terms:
+                if (
+                    isinstance(term, t.AtSpan)
+                    and loop.index in term.start.variables
+                    and term.hi is not None
+                ):
+                    whole = facts.numeric(term.hi - term.start - term.extent)
+                    if not facts.prove_nonnegative(whole):
+                        conditions.append((whole, None))
+    first, end = [Sym.of(0)], [loop.trips]
+    holds: set[int] = set()
+    for least, number in dict.fromkeys(conditions):
+        slope = _slope(least, loop.index)
+        if slope is None or slope == 0:
+            continue
+        rest = least.substitute(lambda v: Sym.of(0) if v == loop.index else None)
+        if slope < 0:
+            # rest - |slope| n >= 0  for  n <= rest / |slope|
+            end.append(rest // -slope + 1)
+        else:
+            first.append((slope - 1 - rest) // slope)
+        if number is not None:
+            holds.add(number)
+    if len(end) == 1 and len(first) == 1:
+        return None
+    return Interior(sym_max(first), sym_min(end), frozenset(holds))
+
+
+def _slope(sym: Sym, index: Var) -> int | None:
+    """The constant coefficient of a variable in which a Sym is linear, None where it is not."""
+    slope = 0
+    for monomial, coefficient in sym.terms:
+        if index in monomial:
+            if len(monomial) > 1:
+                return None
+            slope = coefficient
+        elif any(not isinstance(a, Var) and index in Sym.of(a).variables for a in monomial):
+            return None
+    return slope
