@@ -259,3 +259,131 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 //@ end
+
+//@ primitive mma_m16n8k32_e4m3_e5m2 includes <cstdint>
+/// d += a·b of 16 by 32 f8e4m3 and 32 by 8 f8e5m2 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e4m3_e5m2(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2_e4m3 includes <cstdint>
+/// d += a·b of 16 by 32 f8e5m2 and 32 by 8 f8e4m3 elements; since sm_89, toolkit 12.4.
+[[maybe_unused]] __device__ __forceinline__ void mma_m16n8k32_e5m2_e4m3(
+    float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e4m3.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+//@ end
+
+//@ primitive mma_m8n8k4_f64
+/// d += a * b on one warp, 8 by 4 and 4 by 8 doubles.
+[[maybe_unused]] __device__ __forceinline__ void mma_m8n8k4_f64(double (&d)[2], double a,
+                                                                double b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(d[0]), "+d"(d[1])
+      : "d"(a), "d"(b));
+#endif
+}
+//@ end
+
+//@ primitive named_barrier_sync
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+//@ end
+
+//@ primitive named_barrier_arrive
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+//@ end
+
+//@ primitive WmmaElement
+/// The type by which nvcuda::wmma knows an element.
+template <class T>
+struct WmmaElement;
+//@ end
+
+//@ primitive wmma_element_f16 extends WmmaElement with f16_t includes <cuda_fp16.h>
+template <>
+struct WmmaElement<f16_t> {
+  using type = __half;
+};
+//@ end
+
+//@ primitive wmma_element_bf16 extends WmmaElement with bf16_t includes <cuda_bf16.h>
+template <>
+struct WmmaElement<bf16_t> {
+  using type = __nv_bfloat16;
+};
+//@ end
+
+//@ primitive WmmaLeft needs WmmaElement includes <mma.h> <type_traits>
+/// A warp's 16 by 16 block of the left operand; in memory, kRows says whether rows are contiguous.
+template <class T, bool kRows>
+struct WmmaLeft {
+  using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+  using Element = typename WmmaElement<T>::type;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, Element, Major> held;
+};
+//@ end
+
+//@ primitive WmmaRight needs WmmaElement includes <mma.h> <type_traits>
+/// The same of the right operand.
+template <class T, bool kRows>
+struct WmmaRight {
+  using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
+  using Element = typename WmmaElement<T>::type;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, Element, Major> held;
+};
+//@ end
+
+//@ primitive WmmaSums includes <mma.h>
+/// A warp's 16 by 16 sums.
+struct WmmaSums {
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> held;
+};
+//@ end
+
+//@ primitive wmma_fill needs WmmaSums
+/// Every sum becomes x.
+[[maybe_unused]] __device__ __forceinline__ void wmma_fill(WmmaSums& sums, float x) {
+  nvcuda::wmma::fill_fragment(sums.held, x);
+}
+//@ end
+
+//@ primitive wmma_load
+/// An operand from p, a multiple of 32 bytes; rows (or columns) lie `stride` elements apart, a
+/// multiple of 8.
+template <template <class, bool> class Operand, class T, bool kRows>
+__device__ __forceinline__ void wmma_load(Operand<T, kRows>& x, const T* p, unsigned stride) {
+  using Element = typename Operand<T, kRows>::Element;
+  nvcuda::wmma::load_matrix_sync(x.held, reinterpret_cast<const Element*>(p), stride);
+}
+//@ end
+
+//@ primitive wmma_multiply needs WmmaSums
+/// sums += a * b.
+template <class Left, class Right>
+__device__ __forceinline__ void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b) {
+  nvcuda::wmma::mma_sync(sums.held, a.held, b.held, sums.held);
+}
+//@ end
+
+//@ primitive wmma_store needs WmmaSums
+/// Sums to p by rows that lie `stride` elements apart, a multiple of 4; p is one of 32 bytes.
+[[maybe_unused]] __device__ __forceinline__ void wmma_store(float* p, const WmmaSums& sums,
+                                                            unsigned stride) {
+  nvcuda::wmma::store_matrix_sync(p, sums.held, stride, nvcuda::wmma::mem_row_major);
+}
+//@ end

@@ -10,6 +10,7 @@ struct SharedPointer {
     return moved;
   }
   SharedPointer operator-(int64_t n) const { return *this + -n; }
+  auto operator*() const;
   T get() const {
     T value;
     tilec_host::read_shared(&value, where, sizeof(T), alignof(T));
@@ -35,6 +36,10 @@ struct SharedReference {
   const SharedReference& operator*=(const T& value) const { return *this = place.get() * value; }
   SharedPointer<T> operator&() const { return place; }
 };
+template <class T>
+inline auto SharedPointer<T>::operator*() const {
+  return SharedReference<T>{*this};
+}
 //@ end
 
 //@ primitive SharedArray needs SharedPointer SharedReference

@@ -209,7 +209,8 @@ inline SharedAddress whole_shared(const void* p, int line) {
 
 inline unsigned char* enter_shared(const SharedAddress& where, int bytes, int access, Access kind) {
   note(where.line);
-  if (where.at < where.begin || where.at + bytes > where.end) {
+  if (where.at < where.begin || where.at + bytes > where.end ||
+      where.end > self->cta->shared_bytes) {
     shared_bounds(where, bytes, kind != kRead);
   }
   if (where.at % access != 0) misaligned(where.at, access, "shared");

@@ -3,9 +3,9 @@
 //@ primitive shared_address
 //@ end
 
-//@ primitive cp_async_partial needs shared_place
+//@ primitive cp_async_zfill needs shared_place
 template <int kBytes, class Pointer>
-inline void cp_async_partial(const Pointer& to, const void* from, int bytes,
+inline void cp_async_zfill(const Pointer& to, const void* from, int bytes,
                              int line = __builtin_LINE()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
   tilec_host::note(line);
@@ -13,11 +13,11 @@ inline void cp_async_partial(const Pointer& to, const void* from, int bytes,
 }
 //@ end
 
-//@ primitive cp_async needs cp_async_partial
+//@ primitive cp_async needs cp_async_zfill
 template <int kBytes, class Pointer>
 inline void cp_async(const Pointer& to, const void* from, bool valid = true,
                      int line = __builtin_LINE()) {
-  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0, line);
+  cp_async_zfill<kBytes>(to, from, valid ? kBytes : 0, line);
 }
 //@ end
 
@@ -207,7 +207,7 @@ struct Operands {
 };
 
 /// d += a·b, k elements deep: exact products summed in order in the wider type, rounded once.
-template <class Fragments, class Decode, int kDepth, class Sum>
+template <class Fragments, class Left, int kDepth, class Right = Left, class Sum>
 inline void warp_multiply(Sum* d, const uint32_t* a, const uint32_t* b, const char* name, int line) {
   using Wide = std::conditional_t<std::is_floating_point<Sum>::value, double, int64_t>;
   tilec_host::note(line);
@@ -220,16 +220,16 @@ inline void warp_multiply(Sum* d, const uint32_t* a, const uint32_t* b, const ch
         static Wide left[16][kDepth], right[8][kDepth];
         for (int lane = 0; lane < 32; ++lane) {
           const auto& brought = *static_cast<const Operands<Sum>*>(lanes[lane]);
-          const auto element = [](const uint32_t* words, int i) {
-            return Decode::value(words[i / kPerWord] >> i % kPerWord * kBits & kMask);
+          const auto bits = [](const uint32_t* words, int i) {
+            return words[i / kPerWord] >> i % kPerWord * kBits & kMask;
           };
           for (int i = 0; i < 16 * kDepth / 32; ++i) {
             const Element e = Fragments::a(lane, i);
-            left[e.row][e.col] = element(brought.a, i);
+            left[e.row][e.col] = Left::value(bits(brought.a, i));
           }
           for (int i = 0; i < 8 * kDepth / 32; ++i) {
             const Element e = Fragments::b(lane, i);
-            right[e.col][e.row] = element(brought.b, i);
+            right[e.col][e.row] = Right::value(bits(brought.b, i));
           }
         }
         for (int lane = 0; lane < 32; ++lane) {
@@ -317,16 +317,213 @@ inline void mma_m16n8k32_u8(int32_t (&d)[4], const uint32_t (&a)[4], const uint3
 }
 //@ end
 
-//@ primitive mma_m16n8k32_e4m3 needs warp_multiply
-inline void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                   int line = __builtin_LINE()) {
-  warp_multiply<Fragments8, DecodeE4m3, 32>(d, a, b, "`mma_m16n8k32_e4m3`", line);
+//@ primitive mma_m16n8k32_f8 needs warp_multiply
+template <bool kA52, bool kB52>
+inline void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                            int line = __builtin_LINE()) {
+  using Left = std::conditional_t<kA52, DecodeE5m2, DecodeE4m3>;
+  using Right = std::conditional_t<kB52, DecodeE5m2, DecodeE4m3>;
+  warp_multiply<Fragments8, Left, 32, Right>(d, a, b, "`mma_m16n8k32_f8`", line);
 }
 //@ end
 
-//@ primitive mma_m16n8k32_e5m2 needs warp_multiply
-inline void mma_m16n8k32_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                   int line = __builtin_LINE()) {
-  warp_multiply<Fragments8, DecodeE5m2, 32>(d, a, b, "`mma_m16n8k32_e5m2`", line);
+//@ primitive SharedTile needs SharedPointer
+/// As on the device: the addresses are the same, so that conflicts of banks are.
+template <class T, int kRows, int kCols>
+struct alignas(128) SharedTile {
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kChunks = kCols / kChunk;
+  static constexpr bool kSwizzled = kChunks % 8 == 0 || (kChunks & (kChunks - 1)) == 0;
+  static constexpr int kPitch = kSwizzled || kChunks % 2 == 1 ? kCols : kCols + kChunk;
+  alignas(T) unsigned char storage[sizeof(T) * kRows * kPitch];
+
+  SharedPointer<T> at(int row, int col, int line = __builtin_LINE()) const {
+    int chunk = col / kChunk;
+    if (kSwizzled && kChunks >= 8) chunk ^= row % 8;
+    if (kSwizzled && 1 < kChunks && kChunks < 8) chunk ^= row / (8 / kChunks) % kChunks;
+    const int64_t begin = tilec_host::shared_offset(storage), size = sizeof(storage);
+    const int64_t place = int64_t(row) * kPitch + chunk * kChunk + col % kChunk;
+    // A column that the tile does not have would be an element of another row.
+    const int64_t at = col < 0 || col >= kCols ? size : place * static_cast<int64_t>(sizeof(T));
+    return SharedPointer<T>{{begin + at, begin, begin + size, line}};
+  }
+};
+//@ end
+
+//@ primitive store_shared_vector needs Vector store_vector
+template <class T, int N>
+inline void store_shared_vector(const SharedPointer<T>& p, const Vector<T, N>& v,
+                                int line = __builtin_LINE()) {
+  store_vector<sizeof(Vector<T, N>)>(p, v, line);
+}
+//@ end
+
+//@ primitive dynamic_shared
+template <class T>
+inline T& dynamic_shared() {
+  return *static_cast<T*>(tilec_host::dynamic_shared());
+}
+//@ end
+
+//@ primitive mma_m8n8k4_f64
+/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right one, and sums
+/// (lane/4, 2·(lane%4)) and the one to the right.
+struct OperandsF64 {
+  double* d;
+  double a, b;
+};
+inline void mma_m8n8k4_f64(double (&d)[2], double a, double b, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  OperandsF64 mine{d, a, b};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        const auto of = [&](int lane) { return static_cast<const OperandsF64*>(lanes[lane]); };
+        for (int lane = 0; lane < 32; ++lane) {
+          for (int i = 0; i < 2; ++i) {
+            const int row = lane / 4, col = lane % 4 * 2 + i;
+            long double total = of(lane)->d[i];
+            for (int k = 0; k < 4; ++k) {
+              total += static_cast<long double>(of(4 * row + k)->a) * of(4 * col + k)->b;
+            }
+            of(lane)->d[i] = static_cast<double>(total);
+          }
+        }
+      },
+      &mine, "`mma_m8n8k4_f64`");
+}
+//@ end
+
+//@ primitive named_barrier_sync
+inline void named_barrier_sync(int id, int threads, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::barrier(id, threads, true);
+}
+//@ end
+
+//@ primitive named_barrier_arrive
+inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::barrier(id, threads, false);
+}
+//@ end
+
+//@ primitive WmmaElement
+//@ end
+
+//@ primitive wmma_element_f16
+//@ end
+
+//@ primitive wmma_element_bf16
+//@ end
+
+//@ primitive WmmaLeft
+/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l holds elements l,
+/// l + 32 … by rows.
+template <class T, bool kRows>
+struct WmmaLeft {
+  using Element = T;
+  static constexpr bool kByRows = kRows;
+  T held[8];
+};
+//@ end
+
+//@ primitive WmmaRight
+template <class T, bool kRows>
+struct WmmaRight {
+  using Element = T;
+  static constexpr bool kByRows = kRows;
+  T held[8];
+};
+//@ end
+
+//@ primitive WmmaSums
+struct WmmaSums {
+  float held[8];
+};
+//@ end
+
+//@ primitive wmma_fill needs WmmaSums
+inline void wmma_fill(WmmaSums& sums, float x, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  for (float& held : sums.held) held = x;
+}
+//@ end
+
+//@ primitive wmma_place needs SharedPointer lane_id
+/// Where in memory the i-th element of this lane lies, from the first one.
+inline int64_t wmma_place(int i, bool by_rows, unsigned stride) {
+  const int n = lane_id() + 32 * i, row = n / 16, col = n % 16;
+  return by_rows ? int64_t(row) * stride + col : int64_t(col) * stride + row;
+}
+
+/// A pointer must be a multiple of 32 bytes and a stride one of 16 bytes.
+template <class T>
+inline void wmma_check(const T* p, unsigned stride) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+  if (at % 32 != 0) tilec_host::misaligned(at, 32, "global");
+  if (stride * sizeof(T) % 16 != 0) tilec_host::misaligned(stride * sizeof(T), 16, "a row of");
+}
+template <class T>
+inline void wmma_check(const SharedPointer<T>& p, unsigned stride) {
+  if (p.where.at % 32 != 0) tilec_host::misaligned(static_cast<uintptr_t>(p.where.at), 32, "shared");
+  if (stride * sizeof(T) % 16 != 0) tilec_host::misaligned(stride * sizeof(T), 16, "a row of");
+}
+//@ end
+
+//@ primitive wmma_load needs wmma_place load_element
+template <class Operand, class Pointer>
+inline void wmma_load(Operand& x, const Pointer& p, unsigned stride, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  wmma_check(p, stride);
+  tilec_host::collective(~0u, nullptr, nullptr, "`wmma_load`");
+  for (int i = 0; i < 8; ++i) {
+    x.held[i] = load_element(p + wmma_place(i, Operand::kByRows, stride), line);
+  }
+}
+//@ end
+
+//@ primitive wmma_multiply needs WmmaSums widen widen_f16 widen_bf16
+/// What a lane brings.
+template <class Left, class Right>
+struct WmmaOperands {
+  WmmaSums* sums;
+  const Left* a;
+  const Right* b;
+};
+template <class Left, class Right>
+inline void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b,
+                          int line = __builtin_LINE()) {
+  using Brought = WmmaOperands<Left, Right>;
+  tilec_host::note(line);
+  Brought mine{&sums, &a, &b};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        static double left[16][16], right[16][16];
+        const auto of = [&](int lane) { return static_cast<const Brought*>(lanes[lane]); };
+        for (int n = 0; n < 256; ++n) {
+          left[n / 16][n % 16] = widen(of(n % 32)->a->held[n / 32]);
+          right[n / 16][n % 16] = widen(of(n % 32)->b->held[n / 32]);
+        }
+        for (int n = 0; n < 256; ++n) {
+          float& sum = of(n % 32)->sums->held[n / 32];
+          double total = sum;
+          for (int k = 0; k < 16; ++k) total += left[n / 16][k] * right[k][n % 16];
+          sum = static_cast<float>(total);
+        }
+      },
+      &mine, "`wmma_multiply`");
+}
+//@ end
+
+//@ primitive wmma_store needs WmmaSums wmma_place store_element
+template <class Pointer>
+inline void wmma_store(const Pointer& p, const WmmaSums& sums, unsigned stride,
+                       int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  wmma_check(p, stride);
+  tilec_host::collective(~0u, nullptr, nullptr, "`wmma_store`");
+  for (int i = 0; i < 8; ++i) store_element(p + wmma_place(i, true, stride), sums.held[i], line);
 }
 //@ end

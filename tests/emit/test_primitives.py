@@ -23,7 +23,6 @@ from tilec.emit.primitives import (
 from tilec.resources import resource_path, resource_text
 from tilec.toolchain.nvcc import find_nvcc
 
-
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
@@ -110,6 +109,15 @@ struct Shared {
   SharedTile<bf16_t, 16, 64> tile;
 };
 
+template <class T>
+__device__ void warp_product(WmmaSums& sums, const T* from) {
+  WmmaLeft<T, true> left;
+  WmmaRight<T, false> right;
+  wmma_load(left, from, 16u);
+  wmma_load(right, from, 16u);
+  wmma_multiply(sums, left, right);
+}
+
 __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int32_t* integers) {
   const int thread = static_cast<int>(threadIdx.x);
   auto& tile = cta_shared<Shared>().tile;
@@ -143,6 +151,18 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   const uint32_t left[2] = {a.x[0], a.x[1]};
   const uint32_t right[1] = {b[0].x[0]};
   mma_m16n8k8_bf16(d, left, right);
+  mma_m16n8k32_e4m3_e5m2(d, a.x, b[0].x);
+  mma_m16n8k32_e5m2_e4m3(d, a.x, b[0].x);
+  double wide[2] = {d[0], d[1]};
+  mma_m8n8k4_f64(wide, d[2], d[3]);
+  d[0] += static_cast<float>(wide[0] + wide[1]);
+  named_barrier_arrive(1, 64);
+  named_barrier_sync(2, 32);
+  WmmaSums sums;
+  wmma_fill(sums, 0.0f);
+  warp_product<bf16_t>(sums, reinterpret_cast<const bf16_t*>(words));
+  warp_product<f16_t>(sums, reinterpret_cast<const f16_t*>(words));
+  wmma_store(floats + 32, sums, 16);
   floats[thread] = d[0] + d[1] + d[2] + d[3];
   integers[thread] = above[0] + above[1] + below[0] + below[1];
 }

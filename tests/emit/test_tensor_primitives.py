@@ -20,14 +20,19 @@ def calls(arch: int) -> str:
     found = [
         "cp_async<4>(storage + lane, from + lane, lane < n);",
         "cp_async<8>(storage + 2 * lane, from);",
-        "cp_async_partial<16>(storage + 4 * lane, from, n);",
+        "cp_async_zfill<16>(storage + 4 * lane, from, n);",
         "cp_async_commit();",
         "cp_async_wait<0>();",
+        "named_barrier_arrive(1, 64);",
+        "named_barrier_sync(1, 64);",
+        "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums d; wmma_fill(d, 0.0f);",
+        "  wmma_load(a, reinterpret_cast<const f16_t*>(from), 16);",
+        "  wmma_load(b, reinterpret_cast<const f16_t*>(from), 16); wmma_multiply(d, a, b);",
+        "  wmma_store(reinterpret_cast<float*>(to), d, 16); }",
+        "{ WmmaLeft<bf16_t, false> a; wmma_load(a, reinterpret_cast<const bf16_t*>(from), 16); }",
     ]
     for block in BLOCKS:
         words = [int(n) for n in re.findall(r"uint32_t \(&\w\)\[(\d)\]", block.text)]
-        if re.search(r"e4m3|e5m2", block.name) and arch < 89:
-            continue
         if block.name.startswith("stmatrix") and arch < 90:
             continue
         if block.name.startswith("ldmatrix"):
@@ -38,11 +43,15 @@ def calls(arch: int) -> str:
             found.append(
                 f"{{ uint32_t r[{words[0]}] = {{sum}}; {block.name}(storage + 4 * lane, r); }}"
             )
+        elif block.name == "mma_m8n8k4_f64":
+            found.append(
+                "{ double d[2] = {}; mma_m8n8k4_f64(d, 1.0, sum); sum += unsigned(d[1]); }"
+            )
         elif block.name.startswith("mma"):
             kind = "int32_t" if block.name[-2:] in ("s8", "u8") else "float"
             found.append(
                 f"{{ {kind} d[4] = {{}}; const uint32_t a[{words[0]}] = {{sum}}, b[{words[1]}] = {{sum}}; "
-                f"{block.name}(d, a, b); sum += static_cast<uint32_t>(d[0] + d[3]); }}"
+                f"{block.name}{'<false, true>' if block.name.endswith('f8') else ''}(d, a, b); sum += static_cast<uint32_t>(d[0] + d[3]); }}"
             )
     return "\n  ".join(found)
 

@@ -274,8 +274,8 @@ PRODUCTS: list[tuple[str, Any, int]] = [
     ("mma_m16n8k8_tf32", np.float32, 8),
     ("mma_m16n8k32_s8", np.int8, 32),
     ("mma_m16n8k32_u8", np.uint8, 32),
-    ("mma_m16n8k32_e4m3", E4M3, 32),
-    ("mma_m16n8k32_e5m2", E5M2, 32),
+    ("mma_m16n8k32_f8<false, false>", E4M3, 32),
+    ("mma_m16n8k32_f8<true, true>", E5M2, 32),
 ]
 
 
@@ -330,3 +330,85 @@ for (int i = 0; i < 4; ++i) store_element(ds + lane * 4 + i, d[i]);"""
         a, b = ((x.view(np.uint32) & ~np.uint32(0x1FFF)).view(np.float32) for x in (a, b))
     exact = c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(got, exact, rtol=2**-23, atol=1e-12)
+
+
+def test_the_product_of_doubles() -> None:
+    random = np.random.default_rng(7)
+    a, b, c = random.normal(size=(8, 4)), random.normal(size=(4, 8)), random.normal(size=(8, 8))
+    d = c.copy()
+    body = """const double* as, const double* bs, double* ds
+const int lane = threadIdx.x;
+double d[2] = {load_element(ds + lane * 2), load_element(ds + lane * 2 + 1)};
+mma_m8n8k4_f64(d, load_element(as + lane), load_element(bs + lane));
+store_element(ds + lane * 2, d[0]);
+store_element(ds + lane * 2 + 1, d[1]);"""
+    # lane 4·row + k holds a[row, k], lane 4·col + k holds b[k, col], lane 4·row + col/2 two sums
+    run(body, a, np.ascontiguousarray(b.T), d)
+    np.testing.assert_allclose(d, c + a @ b, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize(("left", "right"), [(E4M3, E5M2), (E5M2, E4M3)])
+def test_products_of_two_kinds_of_f8(left: Any, right: Any) -> None:
+    flags = f"<{str(left is E5M2).lower()}, {str(right is E5M2).lower()}>"
+    a = np.arange(512).reshape(16, 32).astype(np.float32) % 7 - 3
+    b = np.arange(256).reshape(32, 8).astype(np.float32) % 5 - 2
+    d = np.zeros((32, 4), np.float32)
+    body = f"""const uint32_t* as, const uint32_t* bs, float* ds
+const int lane = threadIdx.x;
+uint32_t a[4], b[2];
+float d[4] = {{}};
+for (int i = 0; i < 4; ++i) a[i] = load_element(as + lane * 4 + i);
+for (int i = 0; i < 2; ++i) b[i] = load_element(bs + lane * 2 + i);
+mma_m16n8k32_f8{flags}(d, a, b);
+for (int i = 0; i < 4; ++i) store_element(ds + lane * 4 + i, d[i]);"""
+    run(body, words_of(a.astype(left), True), words_of(b.astype(right), False), d)
+    got = d.reshape(8, 4, 2, 2).transpose(2, 0, 1, 3).reshape(16, 8)
+    np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(np.float16, "f16_t"), (BF16, "bf16_t")])
+@pytest.mark.parametrize(("rows_a", "rows_b"), list(itertools.product((False, True), repeat=2)))
+def test_wmma(kind: Any, name: str, rows_a: bool, rows_b: bool) -> None:
+    random = np.random.default_rng(8)
+    a, b = (random.normal(size=(16, 16)).astype(np.float32).astype(kind) for _ in range(2))
+    c = np.zeros((16, 16), np.float32)
+    body = f"""const {name}* a, const {name}* b, float* c
+WmmaLeft<{name}, {str(rows_a).lower()}> left;
+WmmaRight<{name}, {str(rows_b).lower()}> right;
+WmmaSums sums;
+wmma_fill(sums, 0.5f);
+wmma_load(left, a, 16);
+wmma_load(right, b, 16);
+wmma_multiply(sums, left, right);
+wmma_store(c, sums, 16);"""
+    run(body, *(np.ascontiguousarray(x if r else x.T) for x, r in ((a, rows_a), (b, rows_b))), c)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64) + 0.5, rtol=1e-6)
+    late = body.replace("wmma_load(left, a, 16)", "wmma_load(left, a + 8, 16)")
+    assert fault(late, a, b, c).code == "E0936"
+
+
+def named(consumer: str, producer: str = "named_barrier_arrive(1, 64);") -> str:
+    """Warp 0 writes and goes on, warp 1 waits and reads."""
+    return f"""int* y
+struct Shared {{
+  SharedArray<int, 32> x;
+}};
+Shared& shared = cta_shared<Shared>();
+const int i = threadIdx.x;
+if (i < 32) {{
+  shared.x[i] = i;
+  {producer}
+}} else {{
+  {consumer}
+  store_element(y + i, int(shared.x[(i + 1) % 32]));
+}}"""
+
+
+def test_named_barriers_order_those_who_meet() -> None:
+    y = np.zeros(64, np.int32)
+    run(named("named_barrier_sync(1, 64);"), y, block=64)
+    np.testing.assert_array_equal(y[32:], (np.arange(32) + 1) % 32)
+    assert fault(named(""), y, block=64).code == "E0933"
+    assert fault(named("named_barrier_sync(2, 64);"), y, block=64).code in ("E0934", "E0935")
+    assert fault(named("named_barrier_sync(1, 32);"), y, block=64).code == "E0934"
+    assert fault(named("named_barrier_sync(1, 48);"), y, block=64).code == "E0934"

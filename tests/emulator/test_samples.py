@@ -58,6 +58,34 @@ def test_samples_verify_at_ragged_sizes(
     assert all("interpreter" in " ".join(o["verified"]) for o in found)
 
 
+PRODUCTS = [
+    ("gemm", "gemm_nn"),
+    ("gemm", "gemm_nt"),
+    ("gemm_bias_gelu", "gemm_bias_gelu"),
+    ("attention", "attention"),
+    ("attention_variants", "packed"),
+    ("decode", "flash_decode"),
+    ("matrix_vector_and_groups", "gemm_split_k"),
+    ("matrix_vector_and_groups", "moe_swiglu"),
+]
+
+
+@pytest.mark.parametrize(("file", "kernel"), PRODUCTS)
+def test_products_verify(file: str, kernel: str, tmp_path: Path) -> None:
+    for order in ({}, {"early": True}):
+        found = outcomes(tmp_path, file=str(SAMPLES / f"{file}.tile"), kernel=kernel, **order)
+        assert {o["status"] for o in found} == {"ok"}, order
+
+
+@pytest.mark.parametrize(
+    "sizes", [("M=1", "N=8", "K=8"), ("M=129", "N=61", "K=33"), ("M=7", "N=0", "K=5")]
+)
+def test_products_verify_at_ragged_sizes(sizes: tuple[str, ...], tmp_path: Path) -> None:
+    file = str(SAMPLES / "gemm.tile")
+    found = outcomes(tmp_path, file=file, settings=sizes, chaos=3)
+    assert [o["status"] for o in found] == ["ok", "ok"]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_samples_verify_in_a_random_order(seed: int, tmp_path: Path) -> None:
     found = outcomes(tmp_path, file=str(SAMPLES / "norms.tile"), chaos=seed)
@@ -152,6 +180,26 @@ def test_each_barrier_of_softmax_is_needed(softmax: CompiledFile) -> None:
         found.append(message.message)
         assert place_of(cu, barriers[number]) is not None
     assert "softmax.tile:5" in found[0] and "softmax.tile:6" in found[1]
+
+
+def test_each_barrier_wait_and_commit_of_a_product_is_needed() -> None:
+    product = compile_file(
+        str(SAMPLES / "gemm.tile"), kernel="gemm_nt", archs=("sm_80",), command=""
+    )
+    sizes = {"M": "200", "N": "136", "K": "136"}
+    run_text(product, product.cu, "gemm_nt", sizes)
+    # the first body is the one for aligned operands, which runs here
+    text = kernel_texts(product.cu)[0].text
+    body = text[: text.index("void gemm_nt_body_2(")]
+    found = []
+    for pattern in (r"__syncthreads\(\);", r"cp_async_wait<", r"cp_async_commit\("):
+        for number in range(len(re.findall(pattern, body))):
+            for mode in ("late", "early"):
+                with pytest.raises(TileError) as caught:
+                    cu = without(product.cu, number, "  " + pattern)
+                    run_text(product, cu, "gemm_nt", sizes, mode)
+                found.append(caught.value.diagnostics[0].code)
+    assert len(found) >= 8 and set(found) == {"E0933", "E0938"}
 
 
 def test_a_loop_without_its_barriers_is_a_race(softmax: CompiledFile) -> None:

@@ -45,6 +45,8 @@ class Emulator:
     arch: str
     schedule: Schedule = field(default_factory=Schedule)
     counting: bool = False
+    build_too: bool = False
+    """whether the `.cu` is also built by nvcc, where there is one"""
     sources: Mapping[str, Source] = field(default_factory=dict)
     cache: Cache | None = field(default_factory=default_cache)
     peak_bytes: int = 0

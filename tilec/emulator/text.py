@@ -19,6 +19,9 @@ RUNTIME_FILES = ("runtime.h", "context.h", "runtime.cc")
 PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""
 
+NOTED = ("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product")
+"""Functions of the device's text, called as statements, above primitives: a call notes its line first."""
+
 _FOREIGN = 1000000
 """Lines of the prelude start here (`kForeign` of runtime.h), so that they are not taken for the kernel's."""
 
@@ -78,7 +81,8 @@ def prelude() -> str:
     blocks = host_blocks()
     headers = "".join(f"#include {h}\n" for h in sorted({h for b in blocks for h in b.includes}))
     body = "\n\n".join(block.text for block in blocks if block.text)
-    return f'#include "runtime.h"\n{headers}\n#line {_FOREIGN} "{PRELUDE}"\n{body}\n'
+    noted = "".join(f"#define {n} tilec_host::note(__LINE__), {n}\n" for n in NOTED)
+    return f'#include "runtime.h"\n{headers}\n#line {_FOREIGN} "{PRELUDE}"\n{body}\n{noted}'
 
 
 def kernel_texts(cu: str) -> list[KernelText]:

@@ -137,7 +137,9 @@ def _without_gpu(request: RunRequest, reason: str) -> tuple[Emulator | None, str
     """The emulator where it can be built, else the interpreter."""
     sizes = "at `example cpu` sizes"
     try:
-        return _emulator(request), f"{reason}: the emulator runs the generated code, {sizes}"
+        emulator = _emulator(request)
+        emulator.build_too = True
+        return emulator, f"{reason}: the emulator runs the generated code, {sizes}"
     except TileError as error:
         if error.exit_code != 3:
             raise

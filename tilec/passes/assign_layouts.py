@@ -575,8 +575,7 @@ def _slots(axes: Axes) -> list[list[AxisClass]]:
 
 def _words(program: t.Program) -> set[str]:
     """Names that the source gives to parameters and sizes, as C++ may spell them."""
-    words = {x.name for x in program.tensors} | {x.name for x in program.scalars}
-    words |= {v.name for v in program.dims} | set(program.tiles)
+    words = {*program.names, *program.tiles}
     return words | {f"{word}_" for word in words}
 
 

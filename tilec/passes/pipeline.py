@@ -113,8 +113,7 @@ def run(
 
 def _check_names(program: t.Program, spell: Spelling) -> None:
     """Raises E0517 where two names of a kernel are one in C++."""
-    words = [x.name for x in program.tensors] + [x.name for x in program.scalars]
-    words += [v.name for v in program.dims]
+    words = list(program.names)
     words += [v.name for v in stride_scalars(program)]
     spelled: dict[str, str] = {spell(tile): tile for tile in program.tiles}
     for word in words:

@@ -232,6 +232,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
 
     def _launch(self, gpu: Gpu | Emulator, kernel: CompiledKernel, case: Case) -> Outcome:
         calls = 0
+        notes = []
         if isinstance(gpu, Gpu):
             built = self.build()
             calls = 0 if built.cached else 1
@@ -258,6 +259,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             timings: tuple[Timing, ...] = ()
             if self.options.bench and outcome.status == "ok" and isinstance(gpu, Gpu):
                 timings = self._time(gpu, kernel, case, call)
+        if bounds.problem:
+            notes.append(bounds.problem)
+        if isinstance(gpu, Emulator) and gpu.build_too:
+            built_too, note = self._try_build()
+            calls = 1 if built_too is not None and not built_too.cached else 0
+            notes.append(note)
         return replace(
             outcome,
             peak_megabytes=peak,
@@ -266,7 +273,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             compiled=compiled_variants(choose_target(kernel.plan, gpu.capability)),
             timings=timings,
             counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
-            details=outcome.details + ((bounds.problem,) if bounds.problem else ()),
+            details=(*outcome.details, *notes),
         )
 
     def _interpret(self, kernel: CompiledKernel, case: Case) -> Outcome:
