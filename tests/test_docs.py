@@ -9,6 +9,7 @@ import pytest
 
 from tilec.source.codes import CODES
 from tilec.source.diagnostics import Sink
+from tilec.source.error_index import error_index
 from tilec.source.text import Source
 from tilec.syntax.parser import parse
 
@@ -53,6 +54,12 @@ def test_make_targets_that_documents_name() -> None:
     }
     assert named
     assert named <= set(phony.split())
+
+
+def test_the_index_of_messages_is_up_to_date() -> None:
+    page = error_index()
+    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == page, "run `make errors`"
+    assert re.findall(r"^### (\w+):", page, re.M) == sorted(CODES)
 
 
 def test_the_readme_says_where_the_templates_are() -> None:
