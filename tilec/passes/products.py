@@ -30,9 +30,9 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
 }
 """The device primitive of an instruction by its operands."""
 
-ACCUMULATORS_PER_THREAD = 64
-"""f32 accumulators of a thread: with 64 two CTAs of eight warps share an SM, whose schedulers then have four warps each to hide
-the fixed latency of mma.sync (measured on an H200: with 128 and half the warps that latency was the largest stall)."""
+ACCUMULATORS_PER_THREAD = 128
+"""f32 accumulators of a thread: warp tiles of 64 x 64 read each operand byte for 64 others. Half of it and twice the warps was
+measured slower on an H200."""
 MOST_ACCUMULATORS = 128
 """More than this, and twice the warps are taken."""
 

@@ -474,6 +474,8 @@ class _Statements:
             self._yields(op, variables)
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
+        if ring is not None:
+            ring.tail(name)
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
@@ -520,10 +522,12 @@ class _Statements:
                 context.holds = holds | interior.holds
             outer, context.out = context.out, []
             words = set(context.names.used)
+            places = dict(context.fragments), dict(context.scalars), dict(context.value_names)
             context.limits.append({})
             self.block(op.body)
             self._yields(op, variables)
             context.limits.pop()
+            context.fragments, context.scalars, context.value_names = places
             context.names.used = words | context.lasting_names()
             bodies.append(tuple(context.out))
             context.out = outer
