@@ -1200,22 +1200,22 @@ softmax_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R,
   softmax_body_4(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_5(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, y, R, C);
 }
@@ -1553,7 +1553,7 @@ online_softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int 
   online_softmax_body(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 online_softmax_kernel_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   online_softmax_body_2(x, y, R, C);
 }

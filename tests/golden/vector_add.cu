@@ -391,7 +391,7 @@ vector_add_kernel(const float* __restrict__ a, const float* __restrict__ b, floa
   vector_add_body(a, b, c, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 6))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 vector_add_kernel_any(const float* __restrict__ a, const float* __restrict__ b,
     float* __restrict__ c, int N) {
   vector_add_body_2(a, b, c, N);

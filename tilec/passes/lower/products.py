@@ -447,7 +447,9 @@ def _unrounded(context: Context, value: t.Value) -> t.Value:
     """The value before a conversion between floats that the packed form does."""
     op = context.definitions.defining.get(value.id)
     floats = isinstance(op, t.Cast) and op.arg.type.dtype == F32 and value.type.dtype.is_float
-    return op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
+    return (
+        op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
+    )
 
 
 # ---------------------------------------------------------------------------------------------- rings
