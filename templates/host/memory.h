@@ -86,13 +86,6 @@ inline T& cta_shared() {
 }
 //@ end
 
-//@ primitive dynamic_shared
-template <class T>
-inline T& dynamic_shared() {
-  return *static_cast<T*>(tilec_host::dynamic_shared());
-}
-//@ end
-
 //@ primitive load_vector needs Vector kAccessBytes SharedPointer
 template <int kAlign, int N, class T>
 inline Vector<T, N> load_vector(const T* p, int line = __builtin_LINE()) {

@@ -510,10 +510,12 @@ class _Statements:
                 context.holds = holds | interior.holds
             outer, context.out = context.out, []
             words = set(context.names.used)
+            places = dict(context.fragments), dict(context.scalars), dict(context.value_names)
             context.limits.append({})
             self.block(op.body)
             self._yields(op, variables)
             context.limits.pop()
+            context.fragments, context.scalars, context.value_names = places
             context.names.used = words | context.lasting_names()
             bodies.append(tuple(context.out))
             context.out = outer
