@@ -314,6 +314,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -733,8 +738,8 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:6  for k in range(K by BK):
@@ -749,9 +754,9 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -784,11 +789,11 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:6  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -925,8 +930,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:6  for k in range(K by BK):
@@ -941,9 +946,9 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1016,11 +1021,11 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:6  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -1283,8 +1288,8 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:17  for k in range(K by BK):
@@ -1299,9 +1304,9 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1334,11 +1339,11 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:17  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -1475,8 +1480,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:17  for k in range(K by BK):
@@ -1491,9 +1496,9 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1566,11 +1571,11 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:17  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 

@@ -320,6 +320,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// tanh(x), relative error 2^-11: for results that only reach 16-bit storage.
 [[maybe_unused]] __device__ __forceinline__ float tanh_half(float x) { return tanh_approx(x); }
 
@@ -720,8 +725,8 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm_bias_gelu.tile:8  for k in range(K by BK):
@@ -736,9 +741,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -771,11 +776,11 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
   }
 
   // gemm_bias_gelu.tile:8  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -917,8 +922,8 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm_bias_gelu.tile:8  for k in range(K by BK):
@@ -933,9 +938,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1008,11 +1013,11 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   }
 
   // gemm_bias_gelu.tile:8  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 

@@ -339,12 +339,6 @@ __device__ __forceinline__ T add_wrap(T a, T b) {
   return static_cast<T>(static_cast<WrapWord<T>>(a) + static_cast<WrapWord<T>>(b));
 }
 
-/// -x modulo 2^bits: the least value stays itself.
-template <class T>
-__device__ __forceinline__ T neg_wrap(T x) {
-  return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
-}
-
 /// The greater of two integers.
 template <class T>
 __device__ __forceinline__ T max_of(T a, T b) {
@@ -357,36 +351,9 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
-/// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
-/// NumPy's floor_divide, from an exact remainder.
-template <class T>
-__device__ __forceinline__ T floor_div(T a, T b) {
-  if constexpr (std::is_signed<T>::value) {
-    if (b == 0) return T(0);
-    if (b == -1) return neg_wrap(a);
-    const T quotient = static_cast<T>(a / b);
-    return static_cast<T>(quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
-  } else {
-    return b == 0 ? T(0) : static_cast<T>(a / b);
-  }
-}
-[[maybe_unused]] __device__ __forceinline__ float floor_div(float a, float b) {
-  if (b == 0.0f) return a / b;
-  const float rest = fmodf(a, b);
-  float quotient = (a - rest) / b;
-  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
-  if (quotient == 0.0f) return copysignf(0.0f, a / b);
-  const float down = floorf(quotient);
-  return quotient - down > 0.5f ? down + 1.0f : down;
-}
-[[maybe_unused]] __device__ __forceinline__ double floor_div(double a, double b) {
-  if (b == 0.0) return a / b;
-  const double rest = ::fmod(a, b);
-  double quotient = (a - rest) / b;
-  if (rest != 0.0 && (b < 0.0) != (rest < 0.0)) quotient -= 1.0;
-  if (quotient == 0.0) return ::copysign(0.0, a / b);
-  const double down = ::floor(quotient);
-  return quotient - down > 0.5 ? down + 1.0 : down;
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
 }
 
 /// x/y within 2 ulp.
@@ -894,7 +861,7 @@ __device__ __forceinline__ void gemv_body(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -985,7 +952,7 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -1143,8 +1110,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1159,19 +1126,20 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
   }
-  const int k_tile_whole_end = min_of((min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64), min_of(s * (((K + 7) / 8
-      + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K) / 64 - s * (((K + 7) / 8 + 63) / 64));
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1184,7 +1152,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1201,20 +1169,20 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 2;
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1227,7 +1195,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1347,8 +1315,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1363,19 +1331,20 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int k_tile_whole_end = min_of((min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64), min_of(s * (((K + 7) / 8
-      + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K) / 64 - s * (((K + 7) / 8 + 63) / 64));
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1407,7 +1376,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1444,20 +1413,20 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 2;
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1489,7 +1458,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1627,8 +1596,8 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   const int i_lane = thread / 64;
   const int j_lane = thread % kThreadsJ;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1696,8 +1665,8 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   const int thread = static_cast<int>(threadIdx.x);
   const int j_lane = thread;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1882,10 +1851,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -1906,9 +1875,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -1947,11 +1916,11 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2101,10 +2070,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -2125,9 +2094,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2205,11 +2174,11 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2534,8 +2503,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -2565,9 +2534,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2605,11 +2574,11 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
@@ -3058,8 +3027,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -3089,9 +3058,9 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -3170,11 +3139,11 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
