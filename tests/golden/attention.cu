@@ -317,6 +317,17 @@ __device__ __forceinline__ T max_of(T a, T b) {
   return a > b ? a : b;
 }
 
+/// The lesser of two integers.
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -850,8 +861,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -897,8 +908,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     m[i_step] = -INFINITY;
   }
+  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (T + BN - 1) / BN) {
+    if (stage < ceil_div(T, BN)) {
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -933,11 +945,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  for (int j_tile = 0; j_tile < (T + BN - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (T + BN - 1) / BN) {
+    if (j_tile_next < ceil_div(T, BN)) {
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -970,192 +982,380 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     }
     cp_async_commit();
 
-    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_s[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_s[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = T - BN * j_tile;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          const float s = product[i_step][j_step][j_sub] * scale;
-          if (j_el < j_end) {
-            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-    }
-
-    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(m[i_step], max_s[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // attention.tile:18  p     = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s = product[i_step][j_step][j_sub] * scale;
-          tile[i_step][j_step][j_sub] = s - ref[i_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // attention.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-
-    // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-        #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_el < j_end ? convert<bf16_t>(p[i_step][j_step][j_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
-      l[i_step] = l_2;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(m[i_step], max_s[i_step]);
-      m[i_step] = m_new;
+    if (j_tile < j_tile_whole_end) {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = OpMax<float>::identity();
+      }
+      const int j_end = T - BN * j_tile;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            if (j_el < j_end) {
+              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile[i_step][j_step][j_sub] = s - ref[i_step];
+          }
+        }
+      }
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        m[i_step] = m_new;
+      }
+    } else {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = OpMax<float>::identity();
+      }
+      const int j_end = T - BN * j_tile;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            if (j_el < j_end) {
+              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        m[i_step] = m_new;
+      }
     }
   }
 
@@ -1233,8 +1433,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1283,8 +1483,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     m[i_step] = -INFINITY;
   }
+  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (T + BN - 1) / BN) {
+    if (stage < ceil_div(T, BN)) {
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1325,11 +1526,11 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  for (int j_tile = 0; j_tile < (T + BN - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (T + BN - 1) / BN) {
+    if (j_tile_next < ceil_div(T, BN)) {
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1368,192 +1569,380 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
     }
     cp_async_commit();
 
-    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_s[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_s[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = T - BN * j_tile;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          const float s = product[i_step][j_step][j_sub] * scale;
-          if (j_el < j_end) {
-            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-    }
-
-    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(m[i_step], max_s[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // attention.tile:18  p     = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s = product[i_step][j_step][j_sub] * scale;
-          tile[i_step][j_step][j_sub] = s - ref[i_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // attention.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-
-    // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-        #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_el < j_end ? convert<bf16_t>(p[i_step][j_step][j_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
-      l[i_step] = l_2;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(m[i_step], max_s[i_step]);
-      m[i_step] = m_new;
+    if (j_tile < j_tile_whole_end) {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = OpMax<float>::identity();
+      }
+      const int j_end = T - BN * j_tile;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            if (j_el < j_end) {
+              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile[i_step][j_step][j_sub] = s - ref[i_step];
+          }
+        }
+      }
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        m[i_step] = m_new;
+      }
+    } else {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = OpMax<float>::identity();
+      }
+      const int j_end = T - BN * j_tile;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            if (j_el < j_end) {
+              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        m[i_step] = m_new;
+      }
     }
   }
 

@@ -340,6 +340,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -590,33 +595,6 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <class T>
 __device__ __forceinline__ T load_element(const T* p) {
   return *p;
-}
-
-/// 0 that the compiler cannot know to be 0: every grid of ours has one row.
-[[maybe_unused]] __device__ __forceinline__ unsigned opaque_zero() { return gridDim.y - 1u; }
-
-/// The same vector, computed in a way that differs for each kWalk: what is derived from it is not
-/// kept in registers from one walk of a tile to the next but derived again from the narrow data.
-template <int kWalk, class T, int N>
-__device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
-  constexpr int kBytes = sizeof(Vector<T, N>);
-  Vector<T, N> result = v;
-  constexpr int kWord = kBytes < 4 ? kBytes : 4;
-  const uint32_t zero = opaque_zero();
-#pragma unroll
-  for (int i = 0; i < kBytes / kWord; ++i) {
-    uint32_t word = 0;
-    memcpy(&word, reinterpret_cast<const unsigned char*>(&v) + kWord * i, kWord);
-    if constexpr (kWalk % 3 == 1) {
-      word ^= zero;
-    } else if constexpr (kWalk % 3 == 2) {
-      word |= zero;
-    } else {
-      word -= zero;
-    }
-    memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
-  }
-  return result;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -955,8 +933,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1003,8 +981,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
+      * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
+      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
+      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
           * i_tile - 1023);
 
@@ -1042,12 +1025,12 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
           * i_tile - 1023);
 
@@ -1082,228 +1065,395 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     }
     cp_async_commit();
 
-    // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+    // BN):
+    if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
-    }
-
-    // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-    // WINDOW)
-    Vector<bool, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      {
+        const int row_first = thread / 32 % 8 * 16;
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-              * i_tile - 1023);
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
         }
       }
-    }
-    Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
+
+      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
+      // WINDOW)
+      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_2[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-              + max_of(0, BM * i_tile - 1023));
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
+          }
         }
       }
-    }
 
-    // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
-    Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const bool seen = tile[i_step][j_step][j_sub] && tile_2[i_step][j_step][j_sub] < 1024;
-          const float s = product[i_step][j_step][j_sub] * scale;
-          tile_3[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = s;
+          }
         }
       }
-    }
 
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
-    const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
-          p[i_step][j_step][j_sub] = p_2;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
         }
       }
-    }
 
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-        }
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
       }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_el < j_end && j_el < j_end_2
-              ? convert<bf16_t>(p[i_step][j_step][j_sub]) : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
-    }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
 
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      state_0[i_step] = m_new;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+      // BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
+    } else {
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
+      // WINDOW)
+      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_2[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+      // BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
     }
   }
 
@@ -1371,8 +1521,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1422,8 +1572,13 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
     }
   }
+  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
+      * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
+      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
+      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
           * i_tile - 1023);
 
@@ -1467,12 +1622,12 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
           * i_tile - 1023);
 
@@ -1513,228 +1668,395 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
     }
     cp_async_commit();
 
-    // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+    // BN):
+    if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
-    }
-
-    // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-    // WINDOW)
-    Vector<bool, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      {
+        const int row_first = thread / 32 % 8 * 16;
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-              * i_tile - 1023);
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
         }
       }
-    }
-    Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
+
+      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
+      // WINDOW)
+      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_2[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-              + max_of(0, BM * i_tile - 1023));
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
+          }
         }
       }
-    }
 
-    // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
-    Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const bool seen = tile[i_step][j_step][j_sub] && tile_2[i_step][j_step][j_sub] < 1024;
-          const float s = product[i_step][j_step][j_sub] * scale;
-          tile_3[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = s;
+          }
         }
       }
-    }
 
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
-    const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
-          p[i_step][j_step][j_sub] = p_2;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
         }
       }
-    }
 
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2) {
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-        }
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
       }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_el < j_end && j_el < j_end_2
-              ? convert<bf16_t>(p[i_step][j_step][j_sub]) : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
-    }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
 
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      state_0[i_step] = m_new;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+      // BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
+    } else {
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
+      // WINDOW)
+      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_2[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+      // BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
     }
   }
 
@@ -1876,8 +2198,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1928,8 +2250,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile + BM, S), BN), i_tile),
+      min_of(i_tile * 128 + 128, S) / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -1966,11 +2290,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -2005,253 +2329,436 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     }
     cp_async_commit();
 
-    // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-    Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
-        }
-      }
-    }
-
-    // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-    Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-        }
-      }
-    }
-    Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s_2 = cap * tile[i_step][j_step][j_sub];
-          const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-          s[i_step][j_step][j_sub] = s_3;
-        }
-      }
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    Vector<bool, kWidthJ> tile_3[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el;
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = S - BN * j_tile;
-    const int j_end_2 = BM * i_tile - BN * j_tile + BM;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        if (j_at < j_end_2) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_3[i_step][j_step][j_sub] ? s[i_step][j_step][j_sub] : -INFINITY);
-            }
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const Vector<bool, kWidthJ> tile_3_again = reload<1>(tile_3[i_step][j_step]);
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_4[i_step][j_step][j_sub] = (tile_3_again[j_sub] ? s[i_step][j_step][j_sub]
-              : -INFINITY) - ref[i_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_4[i_step][j_step][j_sub]);
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        if (j_at < j_end_2) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_at < j_end_2 && j_el < j_end
-              ? convert<bf16_t>(p[i_step][j_step][j_sub]) : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      state_0[i_step] = m_new;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+    if (j_tile < j_tile_whole_end) {
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
+          }
+        }
+      }
+
+      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
+          }
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_3[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
+    } else {
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_3[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
     }
   }
 
@@ -2319,8 +2826,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -2374,8 +2881,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
     }
   }
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile + BM, S), BN), i_tile),
+      min_of(i_tile * 128 + 128, S) / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -2418,11 +2927,11 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -2463,253 +2972,436 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
     }
     cp_async_commit();
 
-    // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[i_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-    Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
-        }
-      }
-    }
-
-    // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-    Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-        }
-      }
-    }
-    Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s_2 = cap * tile[i_step][j_step][j_sub];
-          const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-          s[i_step][j_step][j_sub] = s_3;
-        }
-      }
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    Vector<bool, kWidthJ> tile_3[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el;
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    const int j_end = S - BN * j_tile;
-    const int j_end_2 = BM * i_tile - BN * j_tile + BM;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        if (j_at < j_end_2) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_3[i_step][j_step][j_sub] ? s[i_step][j_step][j_sub] : -INFINITY);
-            }
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const Vector<bool, kWidthJ> tile_3_again = reload<1>(tile_3[i_step][j_step]);
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_4[i_step][j_step][j_sub] = (tile_3_again[j_sub] ? s[i_step][j_step][j_sub]
-              : -INFINITY) - ref[i_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_4[i_step][j_step][j_sub]);
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-      alpha[i_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        if (j_at < j_end_2) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[i_step][j_step][j_sub] = j_at < j_end_2 && j_el < j_end
-              ? convert<bf16_t>(p[i_step][j_step][j_sub]) : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-      state_0[i_step] = m_new;
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+    if (j_tile < j_tile_whole_end) {
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
+          }
+        }
+      }
+
+      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
+          }
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_3[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
+    } else {
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = OpMax<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                tile_3[i_step][j_step][j_sub]);
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        ref[i_step] = ref[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        alpha[i_step] = alpha[i_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p[i_step] += p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
+          }
+          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        state_0[i_step] = m_new;
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+      }
     }
   }
 
@@ -2855,8 +3547,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -2911,9 +3603,12 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
     }
   }
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
+      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-        + BM, hi))) - 1, BN)) {
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -2953,13 +3648,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
@@ -2997,214 +3692,386 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
     cp_async_commit();
 
-    // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[t5_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[j, h, :])
-    Vector<bool, kWidthJ> tile[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const int t5_at = t5_first + t5_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo;
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      max_tile[t5_step] = OpMax<float>::identity();
-    }
-    const int j_end = TOTAL - BN * j_tile - lo;
-    const int j_end_2 = hi - BN * j_tile - lo;
-    const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-        * j_tile - lo;
-    const int j_begin_end = -BN * j_tile - lo;
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          const float s = product[t5_step][j_step][j_sub] * scale;
-          if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                tile[t5_step][j_step][j_sub] ? s : -INFINITY);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[t5_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const Vector<bool, kWidthJ> tile_again = reload<1>(tile[t5_step][j_step]);
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s = product[t5_step][j_step][j_sub] * scale;
-          tile_2[t5_step][j_step][j_sub] = (tile_again[j_sub] ? s : -INFINITY) - ref[t5_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_2[t5_step][j_step][j_sub]);
-          p[t5_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-      alpha[t5_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      sum_p[t5_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-            sum_p[t5_step] += p[t5_step][j_step][j_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[t5_step][j_step][j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-              && j_el >= j_begin_end ? convert<bf16_t>(p[t5_step][j_step][j_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-      state_0[t5_step] = m_new;
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+    if (j_tile < j_tile_whole_end) {
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[t5_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = s;
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
+      }
+      const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_begin_end = -BN * j_tile - lo;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                  tile[t5_step][j_step][j_sub]);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
+                : 0.0f;
+          }
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      }
+    } else {
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[t5_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
+      }
+      const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_begin_end = -BN * j_tile - lo;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                  tile[t5_step][j_step][j_sub]);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        ref[t5_step] = ref[t5_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        alpha[t5_step] = alpha[t5_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
+                : 0.0f;
+          }
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      }
     }
   }
 
@@ -3276,8 +4143,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -3335,9 +4202,12 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
   }
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
+      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-        + BM, hi))) - 1, BN)) {
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -3381,13 +4251,13 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
@@ -3429,214 +4299,386 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     }
     cp_async_commit();
 
-    // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          product[t5_step][j_step][j_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int row_first = thread / 32 % 8 * 16;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[j, h, :])
-    Vector<bool, kWidthJ> tile[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const int t5_at = t5_first + t5_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo;
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      max_tile[t5_step] = OpMax<float>::identity();
-    }
-    const int j_end = TOTAL - BN * j_tile - lo;
-    const int j_end_2 = hi - BN * j_tile - lo;
-    const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-        * j_tile - lo;
-    const int j_begin_end = -BN * j_tile - lo;
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          const float s = product[t5_step][j_step][j_sub] * scale;
-          if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                tile[t5_step][j_step][j_sub] ? s : -INFINITY);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[t5_step] = ref_2;
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const Vector<bool, kWidthJ> tile_again = reload<1>(tile[t5_step][j_step]);
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float s = product[t5_step][j_step][j_sub] * scale;
-          tile_2[t5_step][j_step][j_sub] = (tile_again[j_sub] ? s : -INFINITY) - ref[t5_step];
-        }
-      }
-    }
-    Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp_fast(tile_2[t5_step][j_step][j_sub]);
-          p[t5_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:19  alpha = exp(m - ref)
-    float alpha[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-      alpha[t5_step] = alpha_2;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p[kStepsT5];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      sum_p[t5_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-            sum_p[t5_step] += p[t5_step][j_step][j_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
-        }
-      }
-    }
-    Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          left[t5_step][j_step][j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-              && j_el >= j_begin_end ? convert<bf16_t>(p[t5_step][j_step][j_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    {
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-              * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 16; ++nt) {
-            accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-      state_0[t5_step] = m_new;
-    }
-    #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+    if (j_tile < j_tile_whole_end) {
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[t5_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = s;
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
+      }
+      const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_begin_end = -BN * j_tile - lo;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                  tile[t5_step][j_step][j_sub]);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
+                : 0.0f;
+          }
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      }
+    } else {
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product[t5_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 8 * 16;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
+      }
+      const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_begin_end = -BN * j_tile - lo;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                  tile[t5_step][j_step][j_sub]);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      }
+
+      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        ref[t5_step] = ref[t5_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // softmax.tile:19  alpha = exp(m - ref)
+      float alpha[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        alpha[t5_step] = alpha[t5_step];
+      }
+
+      // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+      // p.to(v.dtype) @ v
+      float sum_p[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el >= j_begin_end) {
+              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          #pragma unroll
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          }
+        }
+      }
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> left_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
+                : 0.0f;
+          }
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+        }
+      }
+      {
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
+                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 16; ++nt) {
+              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      }
     }
   }
 

@@ -321,6 +321,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -894,6 +899,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   struct Shared {
     SharedArray<float, 256> max_x_partial;
     SharedArray<float, 256> sum_p_partial;
+    SharedArray<float, 256> max_x_partial_2;
+    SharedArray<float, 256> sum_p_partial_2;
     SharedTile<bf16_t, 16, 128> q_tile;
     SharedTile<bf16_t, 128, 128> k_tiles[2];
     SharedTile<bf16_t, 128, 128> v_tiles[2];
@@ -960,17 +967,21 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
+  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
+      16)) - s * ceil_div(length_value, 16), 128));
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * stage - s * floor_div(length_value + 15, 16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN * stage - s
-          * floor_div(length_value + 15, 16);
+    if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -985,7 +996,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1002,23 +1013,21 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * j_tile_next - s * floor_div(length_value + 15,
-          16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN
-          * j_tile_next - s * floor_div(length_value + 15, 16);
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1033,7 +1042,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1048,211 +1057,411 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
     }
     cp_async_commit();
 
-    // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-    Vector<float, kWidthS> product[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          product[g_step][s_step][s_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // decode.tile:16  m_new = maximum(m, max(x, axis=1))
-    float max_x[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = OpMax<float>::identity();
-    }
-    const int s_end = floor_div(length_value + 15, 16) - BN * j_tile;
-    const int s_end_2 = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-    const int s_end_3 = length_value - BN * j_tile - s * floor_div(length_value + 15, 16);
-    const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          const float x = product[g_step][s_step][s_sub] * scale;
-          if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
-            max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      shared.max_x_partial[g_step * 128 + thread] = max_x[g_step];
-    }
-    __syncthreads();  // max_x_partial is written before it is read
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
-          + thread % 32);
-    }
-
-    // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float m_new = max_nan(m[g_step], max_x[g_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[g_step] = ref_2;
-    }
-
-    // decode.tile:18  p = exp(x - ref[:, None])
-    Vector<float, kWidthS> tile[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const float x = product[g_step][s_step][s_sub] * scale;
-          tile[g_step][s_step][s_sub] = x - ref[g_step];
-        }
-      }
-    }
-    Vector<float, kWidthS> p[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
-          p[g_step][s_step][s_sub] = p_2;
-        }
-      }
-    }
-
-    // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
-    float sum_p[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
-            sum_p[g_step] += p[g_step][s_step][s_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      shared.sum_p_partial[g_step * 128 + thread] = sum_p[g_step];
-    }
-    __syncthreads();  // sum_p_partial is written before it is read
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
-          + thread % 32);
-    }
-
-    // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-        #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
-              * exp_fast(m[g_step] - ref[g_step]);
-        }
-      }
-    }
-    __syncthreads();  // operand_tile is read before it is written again
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const int g_at = g_first + g_step * 8;
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
-              && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    __syncthreads();  // operand_tile is written before it is read
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
-      l[g_step] = l_2;
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float m_new = max_nan(m[g_step], max_x[g_step]);
-      m[g_step] = m_new;
+    if (j_tile < j_tile_whole_end) {
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      Vector<float, kWidthS> product[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            product[g_step][s_step][s_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:16  m_new = maximum(m, max(x, axis=1))
+      float max_x[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = OpMax<float>::identity();
+      }
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            const float x = product[g_step][s_step][s_sub] * scale;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.max_x_partial[g_step * 128 + thread] = max_x[g_step];
+      }
+      __syncthreads();  // max_x_partial is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[g_step] = ref_2;
+      }
+
+      // decode.tile:18  p = exp(x - ref[:, None])
+      Vector<float, kWidthS> tile[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const float x = product[g_step][s_step][s_sub] * scale;
+            tile[g_step][s_step][s_sub] = x - ref[g_step];
+          }
+        }
+      }
+      Vector<float, kWidthS> p[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
+            p[g_step][s_step][s_sub] = p_2;
+          }
+        }
+      }
+
+      // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
+      float sum_p[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              sum_p[g_step] += p[g_step][s_step][s_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.sum_p_partial[g_step * 128 + thread] = sum_p[g_step];
+      }
+      __syncthreads();  // sum_p_partial is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+                * exp_fast(m[g_step] - ref[g_step]);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is read before it is written again
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const int g_at = g_first + g_step * 8;
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is written before it is read
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
+        l[g_step] = l_2;
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        m[g_step] = m_new;
+      }
+    } else {
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      Vector<float, kWidthS> product[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            product[g_step][s_step][s_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:16  m_new = maximum(m, max(x, axis=1))
+      float max_x[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = OpMax<float>::identity();
+      }
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            const float x = product[g_step][s_step][s_sub] * scale;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.max_x_partial_2[g_step * 128 + thread] = max_x[g_step];
+      }
+      __syncthreads();  // max_x_partial_2 is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial_2 + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        ref[g_step] = ref[g_step];
+      }
+
+      // decode.tile:18  p = exp(x - ref[:, None])
+      Vector<float, kWidthS> tile[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            tile[g_step][s_step][s_sub] = tile[g_step][s_step][s_sub];
+          }
+        }
+      }
+      Vector<float, kWidthS> p[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            p[g_step][s_step][s_sub] = p[g_step][s_step][s_sub];
+          }
+        }
+      }
+
+      // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
+      float sum_p[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              sum_p[g_step] += p[g_step][s_step][s_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.sum_p_partial_2[g_step * 128 + thread] = sum_p[g_step];
+      }
+      __syncthreads();  // sum_p_partial_2 is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial_2 + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+                * exp_fast(m[g_step] - ref[g_step]);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is read before it is written again
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const int g_at = g_first + g_step * 8;
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is written before it is read
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
+        l[g_step] = l_2;
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        m[g_step] = m_new;
+      }
     }
   }
 
@@ -1320,6 +1529,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   struct Shared {
     SharedArray<float, 256> max_x_partial;
     SharedArray<float, 256> sum_p_partial;
+    SharedArray<float, 256> max_x_partial_2;
+    SharedArray<float, 256> sum_p_partial_2;
     SharedTile<bf16_t, 16, 128> q_tile;
     SharedTile<bf16_t, 128, 128> k_tiles[2];
     SharedTile<bf16_t, 128, 128> v_tiles[2];
@@ -1389,17 +1600,21 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
+  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
+      16)) - s * ceil_div(length_value, 16), 128));
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * stage - s * floor_div(length_value + 15, 16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN * stage - s
-          * floor_div(length_value + 15, 16);
+    if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1416,7 +1631,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1435,23 +1650,21 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * j_tile_next - s * floor_div(length_value + 15,
-          16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN
-          * j_tile_next - s * floor_div(length_value + 15, 16);
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1468,7 +1681,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1485,211 +1698,411 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
     }
     cp_async_commit();
 
-    // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-    Vector<float, kWidthS> product[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          product[g_step][s_step][s_sub] = 0.0f;
-        }
-      }
-    }
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
-        }
-        load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
-    // decode.tile:16  m_new = maximum(m, max(x, axis=1))
-    float max_x[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = OpMax<float>::identity();
-    }
-    const int s_end = floor_div(length_value + 15, 16) - BN * j_tile;
-    const int s_end_2 = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-    const int s_end_3 = length_value - BN * j_tile - s * floor_div(length_value + 15, 16);
-    const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          const float x = product[g_step][s_step][s_sub] * scale;
-          if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
-            max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      shared.max_x_partial[g_step * 128 + thread] = max_x[g_step];
-    }
-    __syncthreads();  // max_x_partial is written before it is read
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
-          + thread % 32);
-    }
-
-    // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float m_new = max_nan(m[g_step], max_x[g_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[g_step] = ref_2;
-    }
-
-    // decode.tile:18  p = exp(x - ref[:, None])
-    Vector<float, kWidthS> tile[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const float x = product[g_step][s_step][s_sub] * scale;
-          tile[g_step][s_step][s_sub] = x - ref[g_step];
-        }
-      }
-    }
-    Vector<float, kWidthS> p[kStepsG][kStepsS];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
-          p[g_step][s_step][s_sub] = p_2;
-        }
-      }
-    }
-
-    // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
-    float sum_p[kStepsG];
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
-            sum_p[g_step] += p[g_step][s_step][s_sub];
-          }
-        }
-      }
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      shared.sum_p_partial[g_step * 128 + thread] = sum_p[g_step];
-    }
-    __syncthreads();  // sum_p_partial is written before it is read
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
-          + thread % 32);
-    }
-
-    // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      #pragma unroll
-      for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-        #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
-              * exp_fast(m[g_step] - ref[g_step]);
-        }
-      }
-    }
-    __syncthreads();  // operand_tile is read before it is written again
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const int g_at = g_first + g_step * 8;
-      #pragma unroll
-      for (int s_step = 0; s_step < kStepsS; ++s_step) {
-        const int s_at = s_first + s_step * 8;
-        #pragma unroll
-        for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-          const int s_el = s_at + s_sub;
-          *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
-              && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
-              : convert<bf16_t>(0.0f);
-        }
-      }
-    }
-    __syncthreads();  // operand_tile is written before it is read
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 128; k_at += 16) {
-        OperandA a_operand[1];
-        OperandB b_operand[4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
-    }
-
     // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
-      l[g_step] = l_2;
-    }
-    #pragma unroll
-    for (int g_step = 0; g_step < kStepsG; ++g_step) {
-      const float m_new = max_nan(m[g_step], max_x[g_step]);
-      m[g_step] = m_new;
+    if (j_tile < j_tile_whole_end) {
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      Vector<float, kWidthS> product[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            product[g_step][s_step][s_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:16  m_new = maximum(m, max(x, axis=1))
+      float max_x[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = OpMax<float>::identity();
+      }
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            const float x = product[g_step][s_step][s_sub] * scale;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.max_x_partial[g_step * 128 + thread] = max_x[g_step];
+      }
+      __syncthreads();  // max_x_partial is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[g_step] = ref_2;
+      }
+
+      // decode.tile:18  p = exp(x - ref[:, None])
+      Vector<float, kWidthS> tile[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const float x = product[g_step][s_step][s_sub] * scale;
+            tile[g_step][s_step][s_sub] = x - ref[g_step];
+          }
+        }
+      }
+      Vector<float, kWidthS> p[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
+            p[g_step][s_step][s_sub] = p_2;
+          }
+        }
+      }
+
+      // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
+      float sum_p[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              sum_p[g_step] += p[g_step][s_step][s_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.sum_p_partial[g_step * 128 + thread] = sum_p[g_step];
+      }
+      __syncthreads();  // sum_p_partial is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+                * exp_fast(m[g_step] - ref[g_step]);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is read before it is written again
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const int g_at = g_first + g_step * 8;
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is written before it is read
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
+        l[g_step] = l_2;
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        m[g_step] = m_new;
+      }
+    } else {
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      Vector<float, kWidthS> product[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            product[g_step][s_step][s_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
+                  a_operand[mt], b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:16  m_new = maximum(m, max(x, axis=1))
+      float max_x[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = OpMax<float>::identity();
+      }
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            const float x = product[g_step][s_step][s_sub] * scale;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = lane_reduce<OpMax<float>, 4>(max_x[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.max_x_partial_2[g_step * 128 + thread] = max_x[g_step];
+      }
+      __syncthreads();  // max_x_partial_2 is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial_2 + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        ref[g_step] = ref[g_step];
+      }
+
+      // decode.tile:18  p = exp(x - ref[:, None])
+      Vector<float, kWidthS> tile[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            tile[g_step][s_step][s_sub] = tile[g_step][s_step][s_sub];
+          }
+        }
+      }
+      Vector<float, kWidthS> p[kStepsG][kStepsS];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            p[g_step][s_step][s_sub] = p[g_step][s_step][s_sub];
+          }
+        }
+      }
+
+      // decode.tile:19  l = l * exp(m - ref) + sum(p, axis=1)
+      float sum_p[kStepsG];
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = OpSum<float>::identity();
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            if (s_el < s_end && s_el >= s_begin_end) {
+              sum_p[g_step] += p[g_step][s_step][s_sub];
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = lane_reduce<OpSum<float>, 4>(sum_p[g_step]);
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        shared.sum_p_partial_2[g_step * 128 + thread] = sum_p[g_step];
+      }
+      __syncthreads();  // sum_p_partial_2 is written before it is read
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial_2 + g_step * 128
+            + thread % 32);
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        #pragma unroll
+        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          #pragma unroll
+          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+                * exp_fast(m[g_step] - ref[g_step]);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is read before it is written again
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const int g_at = g_first + g_step * 8;
+        #pragma unroll
+        for (int s_step = 0; s_step < kStepsS; ++s_step) {
+          const int s_at = s_first + s_step * 8;
+          #pragma unroll
+          for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
+            const int s_el = s_at + s_sub;
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+          }
+        }
+      }
+      __syncthreads();  // operand_tile is written before it is read
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 128; k_at += 16) {
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float l_2 = l[g_step] * exp_fast(m[g_step] - ref[g_step]) + sum_p[g_step];
+        l[g_step] = l_2;
+      }
+      #pragma unroll
+      for (int g_step = 0; g_step < kStepsG; ++g_step) {
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        m[g_step] = m_new;
+      }
     }
   }
 
@@ -2039,11 +2452,11 @@ extern "C" cudaError_t flash_decode(const void* q, const void* k, const void* v,
       64), 255) / 256, 256)));
   if (int64_t{B} * (H / 8) * 16 > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)) {
-      status = host_launch(flash_decode_1_kernel, {int64_t{B} * (H / 8) * 16, 128, 141312}, stream,
+      status = host_launch(flash_decode_1_kernel, {int64_t{B} * (H / 8) * 16, 128, 143360}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), length, part, top, total, B, H, T, scale);
     } else {
-      status = host_launch(flash_decode_1_kernel_any, {int64_t{B} * (H / 8) * 16, 128, 141312},
+      status = host_launch(flash_decode_1_kernel_any, {int64_t{B} * (H / 8) * 16, 128, 143360},
           stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), length, part, top, total, B, H, T, scale);
     }

@@ -308,6 +308,17 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return y;
 }
 
+/// The lesser of two integers.
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -707,13 +718,13 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 64;
   constexpr int kStepsI = 8;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kStepsBRow = 2;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 32> a_tiles[4];
     SharedTile<bf16_t, 32, 128> b_tiles[4];
@@ -723,12 +734,12 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 16;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:6  for k in range(K by BK):
@@ -743,8 +754,9 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -777,11 +789,11 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:6  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -813,24 +825,52 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 32; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // gemm.tile:6  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:7  acc += a[i, k] @ b[k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -870,13 +910,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 64;
   constexpr int kStepsI = 8;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kStepsBRow = 2;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 32> a_tiles[4];
     SharedTile<bf16_t, 32, 128> b_tiles[4];
@@ -886,12 +926,12 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 16;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:6  for k in range(K by BK):
@@ -906,8 +946,9 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -980,11 +1021,11 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:6  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -1054,24 +1095,52 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 32; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // gemm.tile:6  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:7  acc += a[i, k] @ b[k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1120,13 +1189,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 gemm_nn_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nn_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nn_body_2(a, b, c, M, K, N);
@@ -1174,11 +1243,11 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4)) {
       status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          256, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 65536}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 256, 65536}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -1199,12 +1268,12 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 4;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 32;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 64;
+  constexpr int kStepsBRow = 2;
+  constexpr int kThreadsBRow = 64;
   constexpr int kStepsI = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 32> a_tiles[4];
@@ -1215,12 +1284,12 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int b_row_lane = thread / 4;
   const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:17  for k in range(K by BK):
@@ -1235,8 +1304,9 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1269,11 +1339,11 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:17  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -1305,24 +1375,52 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 32; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // gemm.tile:17  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1362,12 +1460,12 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 4;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 32;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 64;
+  constexpr int kStepsBRow = 2;
+  constexpr int kThreadsBRow = 64;
   constexpr int kStepsI = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 32> a_tiles[4];
@@ -1378,12 +1476,12 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int b_row_lane = thread / 4;
   const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // gemm.tile:17  for k in range(K by BK):
@@ -1398,8 +1496,9 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
@@ -1472,11 +1571,11 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 
   // gemm.tile:17  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 3;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
@@ -1546,24 +1645,52 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 32; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // gemm.tile:17  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 32; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1612,13 +1739,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 gemm_nt_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nt_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nt_body_2(a, b, c, M, K, N);
@@ -1666,11 +1793,11 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
         && N % 2 == 0) {
       status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          256, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 65536}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 256, 65536}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

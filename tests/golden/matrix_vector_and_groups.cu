@@ -339,12 +339,6 @@ __device__ __forceinline__ T add_wrap(T a, T b) {
   return static_cast<T>(static_cast<WrapWord<T>>(a) + static_cast<WrapWord<T>>(b));
 }
 
-/// -x modulo 2^bits: the least value stays itself.
-template <class T>
-__device__ __forceinline__ T neg_wrap(T x) {
-  return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
-}
-
 /// The greater of two integers.
 template <class T>
 __device__ __forceinline__ T max_of(T a, T b) {
@@ -357,36 +351,9 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
-/// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
-/// NumPy's floor_divide, from an exact remainder.
-template <class T>
-__device__ __forceinline__ T floor_div(T a, T b) {
-  if constexpr (std::is_signed<T>::value) {
-    if (b == 0) return T(0);
-    if (b == -1) return neg_wrap(a);
-    const T quotient = static_cast<T>(a / b);
-    return static_cast<T>(quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
-  } else {
-    return b == 0 ? T(0) : static_cast<T>(a / b);
-  }
-}
-[[maybe_unused]] __device__ __forceinline__ float floor_div(float a, float b) {
-  if (b == 0.0f) return a / b;
-  const float rest = fmodf(a, b);
-  float quotient = (a - rest) / b;
-  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
-  if (quotient == 0.0f) return copysignf(0.0f, a / b);
-  const float down = floorf(quotient);
-  return quotient - down > 0.5f ? down + 1.0f : down;
-}
-[[maybe_unused]] __device__ __forceinline__ double floor_div(double a, double b) {
-  if (b == 0.0) return a / b;
-  const double rest = ::fmod(a, b);
-  double quotient = (a - rest) / b;
-  if (rest != 0.0 && (b < 0.0) != (rest < 0.0)) quotient -= 1.0;
-  if (quotient == 0.0) return ::copysign(0.0, a / b);
-  const double down = ::floor(quotient);
-  return quotient - down > 0.5 ? down + 1.0 : down;
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
 }
 
 /// x/y within 2 ulp.
@@ -894,7 +861,7 @@ __device__ __forceinline__ void gemv_body(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -985,7 +952,7 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -1059,7 +1026,7 @@ gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* _
   gemv_body(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_2(a, x, y, M, K);
@@ -1143,8 +1110,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1159,16 +1126,20 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1181,7 +1152,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1198,20 +1169,20 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 2;
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1224,7 +1195,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1239,23 +1210,50 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
     cp_async_commit();
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1317,8 +1315,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1333,16 +1331,20 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1374,7 +1376,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1411,20 +1413,20 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 2;
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1456,7 +1458,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1490,23 +1492,50 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
     cp_async_commit();
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1567,8 +1596,8 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   const int i_lane = thread / 64;
   const int j_lane = thread % kThreadsJ;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1636,8 +1665,8 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   const int thread = static_cast<int>(threadIdx.x);
   const int j_lane = thread;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1796,7 +1825,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1805,10 +1834,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 8;
-  constexpr int kThreadsXRow = 16;
-  constexpr int kStepsWRow = 8;
-  constexpr int kThreadsWRow = 8;
+  constexpr int kStepsXRow = 4;
+  constexpr int kThreadsXRow = 32;
+  constexpr int kStepsWRow = 4;
+  constexpr int kThreadsWRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[2];
     SharedTile<bf16_t, 64, 128> w_tiles[2];
@@ -1820,12 +1849,12 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -1846,8 +1875,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -1886,11 +1916,11 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -1927,24 +1957,52 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -1986,7 +2044,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1995,10 +2053,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 8;
-  constexpr int kThreadsXRow = 16;
-  constexpr int kStepsWRow = 8;
-  constexpr int kThreadsWRow = 8;
+  constexpr int kStepsXRow = 4;
+  constexpr int kThreadsXRow = 32;
+  constexpr int kStepsWRow = 4;
+  constexpr int kThreadsWRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[2];
     SharedTile<bf16_t, 64, 128> w_tiles[2];
@@ -2010,12 +2068,12 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -2036,8 +2094,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2115,11 +2174,11 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2194,24 +2253,52 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
     cp_async_commit();
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[4];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -2268,14 +2355,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
   grouped_gemm_body(x, w, starts, y, ROWS, K, N, E1, longest);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2338,13 +2425,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2375,15 +2462,25 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol2 = 1;
   constexpr int kThreadsXkCol2 = 8;
   constexpr int kWidthXkCol2 = 8;
-  constexpr int kStepsT = 8;
-  constexpr int kStepsXkRow = 4;
-  constexpr int kThreadsXkRow = 16;
-  constexpr int kStepsXkRow2 = 4;
-  constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsGateRow = 8;
-  constexpr int kThreadsGateRow = 8;
-  constexpr int kStepsUpRow = 8;
-  constexpr int kThreadsUpRow = 8;
+  constexpr int kStepsXkCol3 = 1;
+  constexpr int kThreadsXkCol3 = 8;
+  constexpr int kWidthXkCol3 = 8;
+  constexpr int kStepsXkCol4 = 1;
+  constexpr int kThreadsXkCol4 = 8;
+  constexpr int kWidthXkCol4 = 8;
+  constexpr int kStepsT = 4;
+  constexpr int kStepsXkRow = 2;
+  constexpr int kThreadsXkRow = 32;
+  constexpr int kStepsXkRow2 = 2;
+  constexpr int kThreadsXkRow2 = 32;
+  constexpr int kStepsXkRow3 = 2;
+  constexpr int kThreadsXkRow3 = 32;
+  constexpr int kStepsXkRow4 = 2;
+  constexpr int kThreadsXkRow4 = 32;
+  constexpr int kStepsGateRow = 4;
+  constexpr int kThreadsGateRow = 16;
+  constexpr int kStepsUpRow = 4;
+  constexpr int kThreadsUpRow = 16;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[2];
     SharedTile<bf16_t, 64, 128> up_tiles[2];
@@ -2393,17 +2490,21 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int thread = static_cast<int>(threadIdx.x);
   const int up_row_lane = thread / 16;
   const int gate_row_lane = thread / 16;
+  const int xk_row_4_lane = thread / 8;
+  const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int xk_col_4_lane = thread % kThreadsXkCol4;
+  const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -2433,8 +2534,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2472,11 +2574,11 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2512,160 +2614,329 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
 
-    // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-    __syncthreads();  // xk_tile is read before it is written again
-    const int xk_row_end = ROWS - t_tile * 64;
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_end = ROWS - t_tile * 64;
 
-    // matrix_vector_and_groups.tile:51  rows = token[t]
-    const int* const token_at = token + int64_t{t_tile} * 64;
-    const int xk_col_end = K - BK * k_tile;
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_end = K - BK * k_tile;
 
-    // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-    const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-    if (xk_col_end >= 64) {
-      #pragma unroll
-      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
         #pragma unroll
-        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-          Vector<bf16_t, kWidthXkCol> x_tile = {};
-          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-          }
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
-            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+          #pragma unroll
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
     } else {
-      #pragma unroll
-      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_3_end = ROWS - t_tile * 64;
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_3_end = K - BK * k_tile;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
         #pragma unroll
-        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-          Vector<bf16_t, kWidthXkCol> x_tile = {};
-          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows)
-                * K, xk_col_end - xk_col_at);
-          }
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
           #pragma unroll
-          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
-            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+          #pragma unroll
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
           }
         }
       }
-    }
-    __syncthreads();  // xk_tile is written before it is read
+      __syncthreads();  // xk_tile is written before it is read
 
-    // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.xk_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
-    }
 
-    // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-    __syncthreads();  // xk_tile is read before it is written again
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
 
-    // matrix_vector_and_groups.tile:51  rows = token[t]
-    const int* const token_at_2 = token + int64_t{t_tile} * 64;
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
 
-    // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-    const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-    if (xk_col_end >= 64) {
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
         #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                * K);
-          }
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
           #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
+          #pragma unroll
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
           }
         }
       }
-    } else {
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-        #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-          }
-          #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-          }
-        }
-      }
-    }
-    __syncthreads();  // xk_tile is written before it is read
+      __syncthreads();  // xk_tile is written before it is read
 
-    // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.xk_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -2715,15 +2986,25 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol2 = 1;
   constexpr int kThreadsXkCol2 = 8;
   constexpr int kWidthXkCol2 = 8;
-  constexpr int kStepsT = 8;
-  constexpr int kStepsXkRow = 4;
-  constexpr int kThreadsXkRow = 16;
-  constexpr int kStepsXkRow2 = 4;
-  constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsGateRow = 8;
-  constexpr int kThreadsGateRow = 8;
-  constexpr int kStepsUpRow = 8;
-  constexpr int kThreadsUpRow = 8;
+  constexpr int kStepsXkCol3 = 1;
+  constexpr int kThreadsXkCol3 = 8;
+  constexpr int kWidthXkCol3 = 8;
+  constexpr int kStepsXkCol4 = 1;
+  constexpr int kThreadsXkCol4 = 8;
+  constexpr int kWidthXkCol4 = 8;
+  constexpr int kStepsT = 4;
+  constexpr int kStepsXkRow = 2;
+  constexpr int kThreadsXkRow = 32;
+  constexpr int kStepsXkRow2 = 2;
+  constexpr int kThreadsXkRow2 = 32;
+  constexpr int kStepsXkRow3 = 2;
+  constexpr int kThreadsXkRow3 = 32;
+  constexpr int kStepsXkRow4 = 2;
+  constexpr int kThreadsXkRow4 = 32;
+  constexpr int kStepsGateRow = 4;
+  constexpr int kThreadsGateRow = 16;
+  constexpr int kStepsUpRow = 4;
+  constexpr int kThreadsUpRow = 16;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[2];
     SharedTile<bf16_t, 64, 128> up_tiles[2];
@@ -2733,17 +3014,21 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int thread = static_cast<int>(threadIdx.x);
   const int up_row_lane = thread / 16;
   const int gate_row_lane = thread / 16;
+  const int xk_row_4_lane = thread / 8;
+  const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int xk_col_4_lane = thread % kThreadsXkCol4;
+  const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -2773,8 +3058,9 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
     }
   }
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2853,11 +3139,11 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2938,160 +3224,329 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
 
-    // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-    __syncthreads();  // xk_tile is read before it is written again
-    const int xk_row_end = ROWS - t_tile * 64;
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_end = ROWS - t_tile * 64;
 
-    // matrix_vector_and_groups.tile:51  rows = token[t]
-    const int* const token_at = token + int64_t{t_tile} * 64;
-    const int xk_col_end = K - BK * k_tile;
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_end = K - BK * k_tile;
 
-    // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-    const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-    if (xk_col_end >= 64) {
-      #pragma unroll
-      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
         #pragma unroll
-        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-          Vector<bf16_t, kWidthXkCol> x_tile = {};
-          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-          }
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
-            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+          #pragma unroll
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
+          }
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
     } else {
-      #pragma unroll
-      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_3_end = ROWS - t_tile * 64;
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_3_end = K - BK * k_tile;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
         #pragma unroll
-        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-          Vector<bf16_t, kWidthXkCol> x_tile = {};
-          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows)
-                * K, xk_col_end - xk_col_at);
-          }
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
           #pragma unroll
-          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
-            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+          #pragma unroll
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
           }
         }
       }
-    }
-    __syncthreads();  // xk_tile is written before it is read
+      __syncthreads();  // xk_tile is written before it is read
 
-    // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.xk_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
-    }
 
-    // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-    __syncthreads();  // xk_tile is read before it is written again
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
 
-    // matrix_vector_and_groups.tile:51  rows = token[t]
-    const int* const token_at_2 = token + int64_t{t_tile} * 64;
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
 
-    // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-    const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-    if (xk_col_end >= 64) {
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
         #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                * K);
-          }
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
           #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
+          #pragma unroll
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
           }
         }
       }
-    } else {
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-        #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-          }
-          #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-          }
-        }
-      }
-    }
-    __syncthreads();  // xk_tile is written before it is read
+      __syncthreads();  // xk_tile is written before it is read
 
-    // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-    {
-      const int col_first = thread / 32 % 4 * 32;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[4];
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.xk_tile, mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          OperandA a_operand[2];
+          OperandB b_operand[4];
           #pragma unroll
-          for (int nt = 0; nt < 4; ++nt) {
-            accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
+            }
           }
         }
       }
@@ -3142,7 +3597,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3150,7 +3605,7 @@ moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
   moe_swiglu_body(x, gate, up, token, expert_of_block, y, TOKENS, K, N, ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3211,12 +3666,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
         16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }

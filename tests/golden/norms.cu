@@ -1267,21 +1267,21 @@ layer_norm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weigh
   layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_4(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_5</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
@@ -2062,13 +2062,13 @@ rms_norm_residual_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__
   rms_norm_residual_body_4(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_residual_body_5(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_residual_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
@@ -2699,19 +2699,19 @@ rms_norm_kernel_walk(const bf16_t* __restrict__ x, const bf16_t* __restrict__ we
   rms_norm_body_4(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_5(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);

@@ -310,6 +310,11 @@ __device__ __forceinline__ T max_of(T a, T b) {
   return a > b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -1200,22 +1205,22 @@ softmax_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R,
   softmax_body_4(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_5(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, y, R, C);
 }
@@ -1343,7 +1348,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
   // softmax.tile:17  for c in range(C by BC):
   float l = 0.0f;
   float m = -INFINITY;
-  for (int c_tile = 0; c_tile < (C + BC - 1) / BC; ++c_tile) {
+  for (int c_tile = 0; c_tile < ceil_div(C, BC); ++c_tile) {
     const int c_end = C - BC * c_tile;
 
     // softmax.tile:18  t = x[r, c].to(f32)
@@ -1412,7 +1417,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
   }
 
   // softmax.tile:23  for c in range(C by BC):
-  for (int c_tile_2 = 0; c_tile_2 < (C + BC - 1) / BC; ++c_tile_2) {
+  for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
     const int c2_end = C - BC * c_tile_2;
 
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
@@ -1457,7 +1462,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
   // softmax.tile:17  for c in range(C by BC):
   float l = 0.0f;
   float m = -INFINITY;
-  for (int c_tile = 0; c_tile < (C + BC - 1) / BC; ++c_tile) {
+  for (int c_tile = 0; c_tile < ceil_div(C, BC); ++c_tile) {
     const int c_end = C - BC * c_tile;
 
     // softmax.tile:18  t = x[r, c].to(f32)
@@ -1526,7 +1531,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
   }
 
   // softmax.tile:23  for c in range(C by BC):
-  for (int c_tile_2 = 0; c_tile_2 < (C + BC - 1) / BC; ++c_tile_2) {
+  for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
     const int c2_end = C - BC * c_tile_2;
 
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
@@ -1553,7 +1558,7 @@ online_softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int 
   online_softmax_body(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 online_softmax_kernel_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   online_softmax_body_2(x, y, R, C);
 }

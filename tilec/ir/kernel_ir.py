@@ -504,6 +504,8 @@ class Product(Op):
     col_tiles: int
     row_first: str
     col_first: str
+    ahead: bool = False
+    """operands of the next step are read while this one multiplies: twice their registers"""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.interior import Interior, find_interior
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
@@ -32,7 +33,6 @@ from tilec.passes.lower.products import (
     staged_loads,
 )
 from tilec.passes.lower.reductions import THREAD, lower_reduce
-from tilec.passes.interior import Interior, find_interior
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
@@ -84,10 +84,20 @@ def _costs_more_later(nest: t.Nest, index: Var) -> bool:
 
     def trips(op: t.For, number: int) -> int:
         return op.trips.evaluate(
-            lambda v: number if v == index else 1 << 14 if v.kind == "dim" else 128 if v.kind == "tile" else 0
+            lambda v: (
+                number
+                if v == index
+                else 1 << 14
+                if v.kind == "dim"
+                else 128
+                if v.kind == "tile"
+                else 0
+            )
         )
 
-    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables]
+    loops = [
+        op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables
+    ]
     return bool(loops) and all(trips(op, 8) > trips(op, 0) for op in loops)
 
 
@@ -464,6 +474,8 @@ class _Statements:
             self._yields(op, variables)
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
+        if ring is not None:
+            ring.tail(name)
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
