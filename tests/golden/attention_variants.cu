@@ -1024,44 +1024,6 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       S) - 1) / BN; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1077,21 +1039,30 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1228,22 +1199,33 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1275,21 +1257,30 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1300,11 +1291,15 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
           }
         }
       }
@@ -1314,11 +1309,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1349,7 +1350,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -1360,7 +1363,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1369,7 +1373,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -1417,22 +1422,33 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1450,6 +1466,41 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
+
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
@@ -1621,50 +1672,6 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       S) - 1) / BN; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1680,21 +1687,30 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1831,22 +1847,33 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1878,21 +1905,30 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1903,11 +1939,15 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
           }
         }
       }
@@ -1917,11 +1957,17 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1952,7 +1998,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -1963,7 +2011,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1972,7 +2021,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -2020,22 +2070,33 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2053,6 +2114,47 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
+
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
@@ -2288,43 +2390,6 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
@@ -2341,21 +2406,30 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2513,22 +2587,33 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2560,21 +2645,30 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2586,7 +2680,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
           }
         }
       }
@@ -2595,11 +2689,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
           }
         }
       }
@@ -2610,7 +2707,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -2620,11 +2719,15 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -2655,7 +2758,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -2666,7 +2771,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -2675,7 +2781,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -2723,22 +2830,33 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2755,6 +2873,41 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
+
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
@@ -2925,49 +3078,6 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
@@ -2984,21 +3094,30 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3156,22 +3275,33 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3203,21 +3333,30 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3229,7 +3368,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
           }
         }
       }
@@ -3238,11 +3377,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
           }
         }
       }
@@ -3253,7 +3395,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -3263,11 +3407,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -3298,7 +3446,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -3309,7 +3459,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -3318,7 +3469,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -3366,22 +3518,33 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3398,6 +3561,47 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
+
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
@@ -3647,47 +3851,6 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
@@ -3703,21 +3866,30 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3849,22 +4021,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3895,21 +4078,30 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3920,11 +4112,16 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
+                : -INFINITY;
           }
         }
       }
@@ -3961,7 +4158,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float ref[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        ref[t5_step] = ref[t5_step];
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -3972,7 +4171,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -3981,7 +4181,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float alpha[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        alpha[t5_step] = alpha[t5_step];
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4036,22 +4237,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4068,6 +4280,45 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
+        + lo + BM, hi))) - 1, BN)) {
+      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
+
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
+              && k_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
+              && v_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
@@ -4250,51 +4501,6 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
@@ -4310,21 +4516,30 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4456,22 +4671,33 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4502,21 +4728,30 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4527,11 +4762,16 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
+                : -INFINITY;
           }
         }
       }
@@ -4568,7 +4808,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       float ref[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        ref[t5_step] = ref[t5_step];
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -4579,7 +4821,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -4588,7 +4831,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       float alpha[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        alpha[t5_step] = alpha[t5_step];
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4643,22 +4887,33 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4675,6 +4930,49 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
+        + lo + BM, hi))) - 1, BN)) {
+      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
+
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)

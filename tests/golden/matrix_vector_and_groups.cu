@@ -1205,7 +1205,73 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 2;
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
     if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
         K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
       const int a_row_end = M - BM * i_tile;
@@ -1242,54 +1308,6 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1448,7 +1466,73 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 2;
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
     if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
         K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
       const int a_row_end = M - BM * i_tile;
@@ -1523,54 +1607,6 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1856,7 +1892,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1865,10 +1901,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[2];
     SharedTile<bf16_t, 64, 128> w_tiles[2];
@@ -1880,7 +1916,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ((N + BN - 1) / BN);
   instance /= (N + BN - 1) / BN;
@@ -1950,7 +1986,77 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 1;
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < (K + BK - 1) / BK) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -1988,56 +2094,6 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
       * t_tile - starts_value;
@@ -2075,7 +2131,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -2084,10 +2140,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[2];
     SharedTile<bf16_t, 64, 128> w_tiles[2];
@@ -2099,7 +2155,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ((N + BN - 1) / BN);
   instance /= (N + BN - 1) / BN;
@@ -2208,7 +2264,77 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 1;
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < (K + BK - 1) / BK) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -2284,56 +2410,6 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
       * t_tile - starts_value;
@@ -2386,14 +2462,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
   grouped_gemm_body(x, w, starts, y, ROWS, K, N, E1, longest);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2456,13 +2532,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2499,19 +2575,19 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[2];
     SharedTile<bf16_t, 64, 128> up_tiles[2];
@@ -2525,13 +2601,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ((N + BN - 1) / BN);
@@ -2608,44 +2684,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int k_tile_next = k_tile + 1;
-    if (k_tile_next < (K + BK - 1) / BK) {
-      const int gate_row_end = K - BK * k_tile_next;
-      const int gate_col_end = N - BN * j_tile;
-
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
-        const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
-        #pragma unroll
-        for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
-          const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
-              gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
-              && gate_col_at < gate_col_end ? 16 : 0);
-        }
-      }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
-        const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
-        #pragma unroll
-        for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
-          const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
-              + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
-              && up_col_at < gate_col_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       __syncthreads();  // xk_tile is read before it is written again
@@ -2705,23 +2743,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2786,23 +2833,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2869,23 +2925,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2950,28 +3015,75 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
       }
     }
+    const int k_tile_next = k_tile + 1;
+
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
+    if (k_tile_next < (K + BK - 1) / BK) {
+      const int gate_row_end = K - BK * k_tile_next;
+      const int gate_col_end = N - BN * j_tile;
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      #pragma unroll
+      for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
+        const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
+        #pragma unroll
+        for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
+          const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
+          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
+              gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
+              && gate_col_at < gate_col_end ? 16 : 0);
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      #pragma unroll
+      for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
+        const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
+        #pragma unroll
+        for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
+          const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
+              + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
+              && up_col_at < gate_col_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
   const int t_end = ROWS - t_tile * 64;
   const int j_end = N - BN * j_tile;
@@ -3023,19 +3135,19 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[2];
     SharedTile<bf16_t, 64, 128> up_tiles[2];
@@ -3049,13 +3161,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ((N + BN - 1) / BN);
@@ -3173,7 +3285,371 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_end = ROWS - t_tile * 64;
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_end = K - BK * k_tile;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
+        #pragma unroll
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+          #pragma unroll
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
+          #pragma unroll
+          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+            Vector<bf16_t, kWidthXkCol> x_tile = {};
+            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
+            }
+            #pragma unroll
+            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+              const int xk_col_el = xk_col_at + xk_col_sub;
+              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+                + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_end >= 64) {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
+          #pragma unroll
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
+                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
+            }
+            #pragma unroll
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+                + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+      const int xk_row_3_end = ROWS - t_tile * 64;
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at = token + int64_t{t_tile} * 64;
+      const int xk_col_3_end = K - BK * k_tile;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
+        #pragma unroll
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+          #pragma unroll
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+          #pragma unroll
+          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol3> x_tile = {};
+            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
+            }
+            #pragma unroll
+            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+                + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      __syncthreads();  // xk_tile is read before it is written again
+
+      // matrix_vector_and_groups.tile:51  rows = token[t]
+      const int* const token_at_2 = token + int64_t{t_tile} * 64;
+
+      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
+      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
+      if (xk_col_3_end >= 64) {
+        #pragma unroll
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
+          #pragma unroll
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                  * K);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
+          #pragma unroll
+          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+                : int{};
+            Vector<bf16_t, kWidthXkCol4> x_tile = {};
+            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
+                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
+            }
+            #pragma unroll
+            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
+            }
+          }
+        }
+      }
+      __syncthreads();  // xk_tile is written before it is read
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+                + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 1;
+
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile_next < (K + BK - 1) / BK) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
@@ -3254,334 +3730,6 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-      const int xk_row_end = ROWS - t_tile * 64;
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-      const int xk_row_3_end = ROWS - t_tile * 64;
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_3_end = K - BK * k_tile;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
-        #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
-          #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
-          #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int t_end = ROWS - t_tile * 64;
   const int j_end = N - BN * j_tile;
@@ -3628,7 +3776,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3636,7 +3784,7 @@ moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
   moe_swiglu_body(x, gate, up, token, expert_of_block, y, TOKENS, K, N, ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3697,12 +3845,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
         16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }
