@@ -105,6 +105,13 @@ __device__ __forceinline__ T min_of(T a, T b) {
 [[maybe_unused]] __device__ __forceinline__ double round_of(double x) { return ::rint(x); }
 //@ end
 
+//@ primitive ceil_div
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+//@ end
+
 //@ primitive floor_div needs neg_wrap
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.

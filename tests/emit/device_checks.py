@@ -274,8 +274,21 @@ def _power(base: int, exponent: int, bits: int) -> int:
     return pow(base, exponent % 2 if exponent < 0 else exponent, 1 << bits)
 
 
+def _check_rounded_up(library: Library) -> None:
+    """`ceil_div` at both ends of 32 bits."""
+    top = (1 << 31) - 1
+    near = [0, 1, 2, 127, 128, 129, top - 1024, top - 1023, top - 1, top]
+    a = np.array([*near, *(-n for n in near), -top - 1], np.int32)
+    b = np.array([1, 2, 3, 16, 128, 1000, 1024, top - 1, top], np.int32)
+    x, y = (np.ascontiguousarray(m.ravel()) for m in np.meshgrid(a, b))
+    wanted = [-(-int(p) // int(q)) for p, q in zip(x, y, strict=True)]
+    got = library.run("ceil_div", len(x), x, np.empty_like(x), y)
+    assert got.tolist() == wanted
+
+
 def check_integers(library: Library) -> None:
     """Integer arithmetic: exhaustive for 8 bits, random and extreme for the others."""
+    _check_rounded_up(library)
     functions: dict[str, Callable[[int, int, int, bool], int]] = {
         "add_wrap": lambda a, b, bits, signed: a + b,
         "sub_wrap": lambda a, b, bits, signed: a - b,

@@ -96,6 +96,7 @@ def drivers() -> list[Driver]:
             made.append(_elementwise(name, kind, kind, f"{function}(x, ys[i])", kind))
         for function in ("neg_wrap", "abs_wrap"):
             made.append(_elementwise(f"{function}_{kind}", kind, kind, f"{function}(x)"))
+    made.append(_elementwise("ceil_div", "int32_t", "int32_t", "ceil_div(x, ys[i])", "int32_t"))
     for kind in ("uint8_t", "bf16_t", "float", "double", "u4_t"):
         for align in ALIGNMENTS:
             for length in LENGTHS:

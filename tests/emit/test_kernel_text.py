@@ -73,6 +73,13 @@ def test_kernels_use_primitives_and_their_own_names_only(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: Path(f).stem)
+def test_trips_are_counted_without_a_sum_that_leaves_32_bits(file: str) -> None:
+    """`(N + BN - 1) / BN` is negative for the largest sizes."""
+    for section in sections(compiled(file).cu):
+        assert not re.search(r"\+ \w+ - 1\)\s*/", section)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: Path(f).stem)
 def test_lines(file: str) -> None:
     result = compiled(file)
     for text in (result.cu, result.header):

@@ -323,6 +323,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -856,8 +861,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -903,9 +908,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     m[i_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of((T + BN - 1) / BN, T / 128);
+  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (T + BN - 1) / BN) {
+    if (stage < ceil_div(T, BN)) {
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -940,7 +945,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  for (int j_tile = 0; j_tile < (T + BN - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -1363,7 +1368,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (T + BN - 1) / BN) {
+    if (j_tile_next < ceil_div(T, BN)) {
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1471,8 +1476,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1521,9 +1526,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     m[i_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of((T + BN - 1) / BN, T / 128);
+  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (T + BN - 1) / BN) {
+    if (stage < ceil_div(T, BN)) {
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1564,7 +1569,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  for (int j_tile = 0; j_tile < (T + BN - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -1987,7 +1992,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (T + BN - 1) / BN) {
+    if (j_tile_next < ceil_div(T, BN)) {
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale

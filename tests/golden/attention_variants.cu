@@ -340,6 +340,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -928,8 +933,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = (S + BM - 1) / BM - 1 - instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -979,10 +984,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
       * 128 - 1023) - 769, 128));
   const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
+      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
           * i_tile - 1023);
 
@@ -1020,8 +1025,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
@@ -1467,7 +1472,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
           * i_tile - 1023);
 
@@ -1567,8 +1572,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = (S + BM - 1) / BM - 1 - instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -1621,10 +1626,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
       * 128 - 1023) - 769, 128));
   const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
+      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
           * i_tile - 1023);
 
@@ -1668,8 +1673,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM,
-      S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
@@ -2115,7 +2120,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN - max_of(0, BM * i_tile - 1023) + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
           * i_tile - 1023);
 
@@ -2295,8 +2300,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = (S + BM - 1) / BM - 1 - instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -2347,10 +2352,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of((BN + min_of(BM * i_tile + BM, S) - 1) / BN, i_tile),
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile + BM, S), BN), i_tile),
       min_of(i_tile * 128 + 128, S) / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -2387,7 +2392,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -2874,7 +2879,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -2974,8 +2979,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = (S + BM - 1) / BM - 1 - instance % ((S + BM - 1) / BM);
-  instance /= (S + BM - 1) / BM;
+  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
+  instance /= ceil_div(S, BM);
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -3029,10 +3034,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of((BN + min_of(BM * i_tile + BM, S) - 1) / BN, i_tile),
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile + BM, S), BN), i_tile),
       min_of(i_tile * 128 + 128, S) / 128);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (stage < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -3075,7 +3080,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  for (int j_tile = 0; j_tile < (BN + min_of(BM * i_tile + BM, S) - 1) / BN; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -3562,7 +3567,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < (BN + min_of(BM * i_tile + BM, S) - 1) / BN) {
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
       const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
@@ -3746,8 +3751,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -3802,12 +3807,12 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - 1, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
+      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-        + BM, hi))) - 1, BN)) {
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -3847,8 +3852,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -4281,8 +4286,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
@@ -4389,8 +4394,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -4448,12 +4453,12 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - 1, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
+  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
+      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-        + BM, hi))) - 1, BN)) {
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -4497,8 +4502,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -4931,8 +4936,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - lo + min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - 1, BN)) {
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;

@@ -321,6 +321,11 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -962,21 +967,21 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN), floor_div(min_of(length_value, s * floor_div(length_value + 15, 16)
-      + floor_div(length_value + 15, 16)) - s * floor_div(length_value + 15, 16), 128));
+  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
+      16)) - s * ceil_div(length_value, 16), 128));
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * stage - s * floor_div(length_value + 15, 16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN * stage - s
-          * floor_div(length_value + 15, 16);
+    if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -991,7 +996,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1008,9 +1013,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -1063,8 +1067,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-      const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
@@ -1285,8 +1289,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-      const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
@@ -1459,17 +1463,16 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * j_tile_next - s * floor_div(length_value + 15,
-          16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN
-          * j_tile_next - s * floor_div(length_value + 15, 16);
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1484,7 +1487,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1635,21 +1638,21 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN), floor_div(min_of(length_value, s * floor_div(length_value + 15, 16)
-      + floor_div(length_value + 15, 16)) - s * floor_div(length_value + 15, 16), 128));
+  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
+      16)) - s * ceil_div(length_value, 16), 128));
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * stage - s * floor_div(length_value + 15, 16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN * stage - s
-          * floor_div(length_value + 15, 16);
+    if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1666,7 +1669,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * stage * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1685,9 +1688,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < floor_div(BN - s * floor_div(length_value + 15, 16)
-      + min_of(length_value, s * floor_div(length_value + 15, 16) + floor_div(length_value + 15,
-      16)) - 1, BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -1740,8 +1742,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-      const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
@@ -1962,8 +1964,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * floor_div(length_value + 15, 16);
-      const int s_begin_end = -BN * j_tile - s * floor_div(length_value + 15, 16);
+      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
@@ -2136,17 +2138,16 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       }
     }
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < floor_div(BN - s * floor_div(length_value + 15, 16) + min_of(length_value, s
-        * floor_div(length_value + 15, 16) + floor_div(length_value + 15, 16)) - 1, BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * floor_div(length_value + 15, 16)
-          + floor_div(length_value + 15, 16)) - BN * j_tile_next - s * floor_div(length_value + 15,
-          16);
-      const int k_row_begin_end = max_of(0, s * floor_div(length_value + 15, 16)) - BN
-          * j_tile_next - s * floor_div(length_value + 15, 16);
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -2163,7 +2164,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * floor_div(length_value + 15, 16) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;

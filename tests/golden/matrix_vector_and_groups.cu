@@ -339,12 +339,6 @@ __device__ __forceinline__ T add_wrap(T a, T b) {
   return static_cast<T>(static_cast<WrapWord<T>>(a) + static_cast<WrapWord<T>>(b));
 }
 
-/// -x modulo 2^bits: the least value stays itself.
-template <class T>
-__device__ __forceinline__ T neg_wrap(T x) {
-  return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
-}
-
 /// The greater of two integers.
 template <class T>
 __device__ __forceinline__ T max_of(T a, T b) {
@@ -357,36 +351,9 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
 
-/// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
-/// NumPy's floor_divide, from an exact remainder.
-template <class T>
-__device__ __forceinline__ T floor_div(T a, T b) {
-  if constexpr (std::is_signed<T>::value) {
-    if (b == 0) return T(0);
-    if (b == -1) return neg_wrap(a);
-    const T quotient = static_cast<T>(a / b);
-    return static_cast<T>(quotient - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
-  } else {
-    return b == 0 ? T(0) : static_cast<T>(a / b);
-  }
-}
-[[maybe_unused]] __device__ __forceinline__ float floor_div(float a, float b) {
-  if (b == 0.0f) return a / b;
-  const float rest = fmodf(a, b);
-  float quotient = (a - rest) / b;
-  if (rest != 0.0f && (b < 0.0f) != (rest < 0.0f)) quotient -= 1.0f;
-  if (quotient == 0.0f) return copysignf(0.0f, a / b);
-  const float down = floorf(quotient);
-  return quotient - down > 0.5f ? down + 1.0f : down;
-}
-[[maybe_unused]] __device__ __forceinline__ double floor_div(double a, double b) {
-  if (b == 0.0) return a / b;
-  const double rest = ::fmod(a, b);
-  double quotient = (a - rest) / b;
-  if (rest != 0.0 && (b < 0.0) != (rest < 0.0)) quotient -= 1.0;
-  if (quotient == 0.0) return ::copysign(0.0, a / b);
-  const double down = ::floor(quotient);
-  return quotient - down > 0.5 ? down + 1.0 : down;
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
 }
 
 /// x/y within 2 ulp.
@@ -894,7 +861,7 @@ __device__ __forceinline__ void gemv_body(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -985,7 +952,7 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     acc[i_step] = 0.0f;
   }
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
     float sum_tile[kStepsI];
     #pragma unroll
@@ -1143,8 +1110,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1159,19 +1126,20 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
   }
-  const int k_tile_whole_end = min_of((min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64), min_of(s * (((K + 7) / 8
-      + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K) / 64 - s * (((K + 7) / 8 + 63) / 64));
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1184,7 +1152,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1201,8 +1169,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
@@ -1272,15 +1240,15 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1293,7 +1261,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1365,8 +1333,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   int instance = static_cast<int>(blockIdx.x);
   const int s = instance % 8;
   instance /= 8;
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
@@ -1381,19 +1349,20 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int k_tile_whole_end = min_of((min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64), min_of(s * (((K + 7) / 8
-      + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K) / 64 - s * (((K + 7) / 8 + 63) / 64));
+  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
+      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
+      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64, K)
-        + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
+        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{stage} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1425,7 +1394,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1462,8 +1431,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-  for (int k_tile = 0; k_tile < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8
-      + 63) / 64) * 64, K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
@@ -1533,15 +1502,15 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
     const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile_next < (min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64) * 64,
-        K) + 63) / 64 - s * (((K + 7) / 8 + 63) / 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * (((K + 7) / 8 + 63) / 64) * 64 + (((K + 7) / 8 + 63) / 64)
-          * 64, K) - s * (((K + 7) / 8 + 63) / 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * (((K + 7) / 8
-          + 63) / 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
+          8), 64) * 64 + int64_t{k_tile_next} * 64;
       if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1573,7 +1542,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * (((K + 7) / 8 + 63) / 64) * 64 + int64_t{N}
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll
@@ -1663,8 +1632,8 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   const int i_lane = thread / 64;
   const int j_lane = thread % kThreadsJ;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1732,8 +1701,8 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   const int thread = static_cast<int>(threadIdx.x);
   const int j_lane = thread;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + 255) / 256);
-  instance /= (N + 255) / 256;
+  const int j_tile = instance % ceil_div(N, 256);
+  instance /= ceil_div(N, 256);
   const int i_tile = instance;
 
   // matrix_vector_and_groups.tile:21  c[i, j] = sum(part[:, i, j], axis=0)
@@ -1906,8 +1875,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kStepsWRow = 8;
   constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[2];
-    SharedTile<bf16_t, 64, 128> w_tiles[2];
+    SharedTile<bf16_t, 128, 64> x_tiles[4];
+    SharedTile<bf16_t, 64, 128> w_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1918,10 +1887,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -1942,9 +1911,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
+  for (int stage = 0; stage < 3; ++stage) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -1983,8 +1952,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
-    cp_async_wait<0>();
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -1995,9 +1964,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2005,10 +1974,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           if (k_at + 16 < 64) {
             #pragma unroll
             for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
                   + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
@@ -2028,9 +1997,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2038,10 +2007,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           if (k_at + 16 < 64) {
             #pragma unroll
             for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
                   + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
@@ -2054,10 +2023,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 1;
+    const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2073,7 +2042,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_partial<16>(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_at
+          cp_async_partial<16>(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_at
               + int64_t{K} * x_row_at + x_col_at, x_row_at < x_row_end
               && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
@@ -2087,7 +2056,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_partial<16>(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_at
+          cp_async_partial<16>(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_at
               + int64_t{N} * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16
               : 0);
         }
@@ -2145,8 +2114,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kStepsWRow = 8;
   constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[2];
-    SharedTile<bf16_t, 64, 128> w_tiles[2];
+    SharedTile<bf16_t, 128, 64> x_tiles[4];
+    SharedTile<bf16_t, 64, 128> w_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2157,10 +2126,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
-  const int t_tile = instance % floor_div(longest + BM - 1, BM);
-  instance /= floor_div(longest + BM - 1, BM);
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
+  const int t_tile = instance % ceil_div(longest, BM);
+  instance /= ceil_div(longest, BM);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -2181,9 +2150,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
+  for (int stage = 0; stage < 3; ++stage) {
+    if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2261,8 +2230,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
-    cp_async_wait<0>();
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2273,9 +2242,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2283,10 +2252,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           if (k_at + 16 < 64) {
             #pragma unroll
             for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
                   + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
@@ -2306,9 +2275,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, 0);
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2316,10 +2285,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           if (k_at + 16 < 64) {
             #pragma unroll
             for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
                   + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 2], col_first, k_at + 16);
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
@@ -2332,10 +2301,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         }
       }
     }
-    const int k_tile_next = k_tile + 1;
+    const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
@@ -2356,7 +2325,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (x_row_at < x_row_end && x_row_at >= x_row_begin_end) {
               x_chunk = load_single<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
           }
         }
       } else {
@@ -2371,7 +2340,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               x_chunk = load_single_partial<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at,
                   x_col_end - x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
           }
         }
       }
@@ -2389,7 +2358,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (w_row_at < x_col_end) {
               w_chunk = load_single<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
           }
         }
       } else {
@@ -2404,7 +2373,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               w_chunk = load_single_partial<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at,
                   w_col_end - w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
           }
         }
       }
@@ -2462,7 +2431,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2532,13 +2501,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2589,8 +2558,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsUpRow = 8;
   constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[2];
-    SharedTile<bf16_t, 64, 128> up_tiles[2];
+    SharedTile<bf16_t, 64, 128> gate_tiles[4];
+    SharedTile<bf16_t, 64, 128> up_tiles[4];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -2610,8 +2579,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -2641,9 +2610,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
+  for (int stage = 0; stage < 3; ++stage) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -2681,8 +2650,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
-    cp_async_wait<0>();
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
@@ -2750,7 +2719,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2760,7 +2729,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2840,7 +2809,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2850,7 +2819,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2932,7 +2901,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2942,7 +2911,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3022,7 +2991,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -3032,7 +3001,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3046,10 +3015,10 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 1;
+    const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
@@ -3062,7 +3031,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
+          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
               gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
               && gate_col_at < gate_col_end ? 16 : 0);
         }
@@ -3077,7 +3046,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at), up_at
               + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
               && up_col_at < gate_col_end ? 16 : 0);
         }
@@ -3149,8 +3118,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsUpRow = 8;
   constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[2];
-    SharedTile<bf16_t, 64, 128> up_tiles[2];
+    SharedTile<bf16_t, 64, 128> gate_tiles[4];
+    SharedTile<bf16_t, 64, 128> up_tiles[4];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -3170,8 +3139,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ((N + BN - 1) / BN);
-  instance /= (N + BN - 1) / BN;
+  const int j_tile = instance % ceil_div(N, BN);
+  instance /= ceil_div(N, BN);
   const int t_tile = instance;
 
   // matrix_vector_and_groups.tile:50  e = expert_of_block[t.start // BM]
@@ -3201,9 +3170,9 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of((K + BK - 1) / BK, K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < (K + BK - 1) / BK) {
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
+  for (int stage = 0; stage < 3; ++stage) {
+    if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
 
@@ -3282,8 +3251,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < (K + BK - 1) / BK; ++k_tile) {
-    cp_async_wait<0>();
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
@@ -3351,7 +3320,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -3361,7 +3330,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3441,7 +3410,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -3451,7 +3420,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3533,7 +3502,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -3543,7 +3512,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3623,7 +3592,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 2], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -3633,7 +3602,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 4; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 2], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -3647,10 +3616,10 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 1;
+    const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:54  for k in range(K by BK):
-    if (k_tile_next < (K + BK - 1) / BK) {
+    if (k_tile_next < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * k_tile_next;
       const int gate_col_end = N - BN * j_tile;
 
@@ -3670,7 +3639,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               gate_chunk = load_single<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
                   + gate_col_at);
             }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
+            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
                 gate_chunk);
           }
         }
@@ -3687,7 +3656,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               gate_chunk = load_single_partial<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
                   + gate_col_at, gate_col_end - gate_col_at);
             }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
+            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
                 gate_chunk);
           }
         }
@@ -3707,7 +3676,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             if (up_row_at < gate_row_end) {
               up_chunk = load_single<kWidthUpCol>(up_at + int64_t{N} * up_row_at + up_col_at);
             }
-            store_shared_vector(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at),
+            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
                 up_chunk);
           }
         }
@@ -3723,7 +3692,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               up_chunk = load_single_partial<kWidthUpCol>(up_at + int64_t{N} * up_row_at
                   + up_col_at, gate_col_end - up_col_at);
             }
-            store_shared_vector(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at),
+            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
                 up_chunk);
           }
         }
@@ -3776,7 +3745,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3845,12 +3814,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
         16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }

@@ -310,6 +310,11 @@ __device__ __forceinline__ T max_of(T a, T b) {
   return a > b ? a : b;
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -1343,7 +1348,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
   // softmax.tile:17  for c in range(C by BC):
   float l = 0.0f;
   float m = -INFINITY;
-  for (int c_tile = 0; c_tile < (C + BC - 1) / BC; ++c_tile) {
+  for (int c_tile = 0; c_tile < ceil_div(C, BC); ++c_tile) {
     const int c_end = C - BC * c_tile;
 
     // softmax.tile:18  t = x[r, c].to(f32)
@@ -1412,7 +1417,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
   }
 
   // softmax.tile:23  for c in range(C by BC):
-  for (int c_tile_2 = 0; c_tile_2 < (C + BC - 1) / BC; ++c_tile_2) {
+  for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
     const int c2_end = C - BC * c_tile_2;
 
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
@@ -1457,7 +1462,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
   // softmax.tile:17  for c in range(C by BC):
   float l = 0.0f;
   float m = -INFINITY;
-  for (int c_tile = 0; c_tile < (C + BC - 1) / BC; ++c_tile) {
+  for (int c_tile = 0; c_tile < ceil_div(C, BC); ++c_tile) {
     const int c_end = C - BC * c_tile;
 
     // softmax.tile:18  t = x[r, c].to(f32)
@@ -1526,7 +1531,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
   }
 
   // softmax.tile:23  for c in range(C by BC):
-  for (int c_tile_2 = 0; c_tile_2 < (C + BC - 1) / BC; ++c_tile_2) {
+  for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
     const int c2_end = C - BC * c_tile_2;
 
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l

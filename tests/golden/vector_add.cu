@@ -130,6 +130,11 @@ __device__ __forceinline__ void store_vector_partial(T* p, const Vector<T, N>& v
   }
 }
 
+/// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
+[[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -312,7 +317,7 @@ __device__ __forceinline__ void vector_add_body(const float* __restrict__ a,
   const int thread = static_cast<int>(threadIdx.x);
   const int i_lane = thread % kThreadsI;
   const int i_tile = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = i_tile < (N + BN - 1) / BN;
+  const bool live = i_tile < ceil_div(N, BN);
   const int i_end = N - BN * i_tile;
 
   // vector_add.tile:4  c[i] = a[i] + b[i]

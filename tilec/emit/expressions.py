@@ -121,6 +121,8 @@ class Renderer:
                 total = f"{self.prefix}{atom.op}_of({total}, {other.text})"
             return Text(total)
         divisor = atom.args[1]
+        if not self.prefix and (rounded_up := self._rounded_up(atom)):
+            return rounded_up
         exact = self.nonnegative(atom.args[0]) and (
             divisor.constant > 0 if divisor.constant is not None else self.nonnegative(divisor - 1)
         )
@@ -129,6 +131,18 @@ class Renderer:
             return Text(f"{args[0].at(PRODUCT)} {sign} {args[1].at(UNARY)}", PRODUCT)
         name = "floor_div" if atom.op == "//" else "floor_mod"
         return Text(f"{self.prefix}{name}({args[0].text}, {args[1].text})")
+
+    def _rounded_up(self, atom: Apply) -> Text | None:
+        """`(x + b - 1) // b` for b > 0 without its sum, which leaves 32 bits where x is near 2^31; None for anything else."""
+        numerator, divisor = atom.args
+        if atom.op != "//" or len(divisor.terms) != 1 or not self.nonnegative(divisor - 1):
+            return None
+        monomial, coefficient = divisor.terms[0]
+        found = dict(numerator.terms).get(monomial, 0)
+        if found < coefficient - (not monomial):
+            return None
+        x = self.sym(numerator - divisor + 1)
+        return Text(f"ceil_div({x.text}, {self.sym(divisor).text})")
 
     # ---- expressions
 

@@ -164,7 +164,7 @@ class ProductAssignment(Assignment):
             stages = max(2, self.candidate.stages)
         else:
             share = self.target.shared_per_sm // 2 - SHARED_RESERVE
-            room = (share if ring * 2 + fixed <= share else limit) - fixed
+            room = (share if ring * 3 + fixed <= share else limit) - fixed
             stages = min(4, max(2, room // ring)) if ring else 2
         if ring * stages + fixed > limit:
             raise fail(
