@@ -325,6 +325,8 @@ def _ahead_fits(context: Context, plan: ProductPlan, row: k.LoopAxis, col: k.Loo
     steps = plan.k_extent // plan.product.k
     threads = context.variant.level.threads
     limit = min(255, 65536 // (threads * context.variant.blocks_per_sm))
+    if products_of(context).beside:
+        return False
     return steps > 1 and context.variant.level.words + 2 * operands_ + REGISTERS_BESIDES <= limit
 
 
