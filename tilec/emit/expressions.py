@@ -168,7 +168,9 @@ class Renderer:
                     if not expr.guards:
                         return Text(nibble)
                     kind = "int8_t" if expr.rep.kind == "int" else "uint8_t"
-                    return Text(f"{self.conjunction(expr.guards, OR)} ? {nibble} : {kind}{{}}", CHOICE)
+                    return Text(
+                        f"{self.conjunction(expr.guards, OR)} ? {nibble} : {kind}{{}}", CHOICE
+                    )
                 access = Text(
                     f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})"
                 )

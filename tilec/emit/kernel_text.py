@@ -153,7 +153,9 @@ class KernelWriter:
 
     def value_type(self, rep: DType) -> str:
         """C type of a variable: nibbles are handled as bytes."""
-        return {4: {"int": "int8_t", "uint": "uint8_t"}}.get(rep.bits, {}).get(rep.kind, DEVICE[rep])
+        return {4: {"int": "int8_t", "uint": "uint8_t"}}.get(rep.bits, {}).get(
+            rep.kind, DEVICE[rep]
+        )
 
     def plus(self, expr: k.Expr, rep: DType | None = None) -> str:
         """` + offset`, nothing for 0; of 4-bit elements the offset in bytes."""
@@ -280,7 +282,11 @@ class KernelWriter:
 
     def indexes(self, axis: k.LoopAxis, text: str) -> bool:
         """Whether registers are indexed by an axis' step: then its loop must be unrolled whole."""
-        return axis.layout.steps <= 4 or f"[{axis.step}]" in text or axis.step in text.replace(axis.coordinate, "")
+        return (
+            axis.layout.steps <= 4
+            or f"[{axis.step}]" in text
+            or axis.step in text.replace(axis.coordinate, "")
+        )
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""
