@@ -51,9 +51,10 @@ def arguments() -> argparse.Namespace:
 
 def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
     """What the results depend on."""
+    from verification.cases import SEED
+
     from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
-    from verification.cases import SEED
 
     driver = query_driver()
     return {
@@ -69,8 +70,9 @@ def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
 
 def main() -> int:
     """Run the parts in order; what each found is written before the next one begins."""
-    from tilec.toolchain.driver import query_driver
     from verification.evidence import Evidence, Refused
+
+    from tilec.toolchain.driver import query_driver
 
     options = arguments()
     devices = query_driver().devices

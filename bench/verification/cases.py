@@ -61,7 +61,9 @@ class Job:
     @property
     def words(self) -> str:
         """Sizes and what is special."""
-        special = [f"{n} + {o}" for n, o in self.offsets.items()] + ["NaN beyond bounds"] * self.beyond
+        special = [f"{n} + {o}" for n, o in self.offsets.items()] + [
+            "NaN beyond bounds"
+        ] * self.beyond
         return f"{self.sizes}" + (f" ({', '.join(special)})" if special else "")
 
 

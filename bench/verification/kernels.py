@@ -16,7 +16,7 @@ from tilec.source.diagnostics import TileError
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 from tilec.syntax.loading import load
-from tilec.toolchain.build import Built, BuildKind, build, find_toolchain
+from tilec.toolchain.build import BuildKind, Built, build, find_toolchain
 from tilec.toolchain.cache import default_cache
 
 ROOT = Path(__file__).resolve().parents[2]

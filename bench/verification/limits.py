@@ -57,11 +57,10 @@ def limits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
         evidence.notes += [
             f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused
         ]
-        with Verifiers(jobs) as verifiers:
-            with nullcontext(None) if dry else open_gpu() as gpu:
-                shifted = [j for r in cubins for j in [*_shifted(r), *_smallest(r)]]
-                by_key = {(r.source.path, r.source.kernel): r for r in cubins}
-                run_jobs(shifted, by_key, gpu, verifiers, evidence, deadline)
+        with Verifiers(jobs) as verifiers, nullcontext(None) if dry else open_gpu() as gpu:
+            shifted = [j for r in cubins for j in [*_shifted(r), *_smallest(r)]]
+            by_key = {(r.source.path, r.source.kernel): r for r in cubins}
+            run_jobs(shifted, by_key, gpu, verifiers, evidence, deadline)
         for ready in shared:
             _refusals(ready, evidence, dry)
         if not dry:
@@ -74,7 +73,7 @@ def _shifted(ready: Ready) -> Iterator[Job]:
     """One ragged size with all addresses shifted by one element, then each alone; not those of 4 bits."""
     sizes = _middle(ready)
     names = [t.name for t in ready.kernel.plan.parameters if t.dtype.bits >= 8]
-    for offsets in ({n: 1 for n in names}, *({n: 1} for n in names)):
+    for offsets in (dict.fromkeys(names, 1), *({n: 1} for n in names)):
         yield Job(ready.source, sizes, offsets=offsets)
 
 
@@ -87,7 +86,7 @@ def _smallest(ready: Ready) -> Iterator[Job]:
     """Every size 1, every size 0, each size alone 1 and 0, as far as contracts allow."""
     base = _middle(ready)
     names = list(base.dims)
-    wanted = [{n: v for n in names} for v in (1, 0)]
+    wanted = [dict.fromkeys(names, v) for v in (1, 0)]
     wanted += [{**base.dims, n: v} for n in names for v in (1, 0)]
     seen: list[dict[str, int]] = []
     for dims in wanted:
@@ -159,7 +158,10 @@ def _large(ready: dict[str, Ready], evidence: Evidence, deadline: float) -> None
     import torch
 
     calls = {n: call_of(r) for n, r in ready.items()}
-    cases = [("doubled_flat", (n,)) for n in FLAT] + [("doubled_loop", (TOP,)), ("doubled_loop", (TOP - 4096,))]
+    cases = [("doubled_flat", (n,)) for n in FLAT] + [
+        ("doubled_loop", (TOP,)),
+        ("doubled_loop", (TOP - 4096,)),
+    ]
     cases += [("doubled_blocks", b) for b in BLOCKS] + [("doubled_columns", b) for b in BLOCKS]
     generator = torch.Generator(device="cuda").manual_seed(7)
     most = max(_product(dims) for _, dims in cases)
@@ -179,7 +181,9 @@ def _large(ready: dict[str, Ready], evidence: Evidence, deadline: float) -> None
                 continue
             wrong = _differences(torch, inner, source, count)
             intact = bool((whole[:GUARD] == PATTERN).all() and (whole[-GUARD:] == PATTERN).all())
-            words = f"{dims}: {wrong} elements differ, guard bands {'intact' if intact else 'written'}"
+            words = (
+                f"{dims}: {wrong} elements differ, guard bands {'intact' if intact else 'written'}"
+            )
             evidence.record(name, intact and not wrong, words, sizes=list(dims), elements=count)
         del whole, inner
 
@@ -215,9 +219,7 @@ def _many_heads(shared: list[Ready], evidence: Evidence) -> None:
         o = torch.full(shape, float("nan"), device="cuda", dtype=torch.bfloat16)
         lse = torch.full(shape[:3], float("nan"), device="cuda")
         places = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
-        sizes = CallSizes(
-            {"B": batches, "H": heads, "S": length, "T": length}, {"scale": scale}
-        )
+        sizes = CallSizes({"B": batches, "H": heads, "S": length, "T": length}, {"scale": scale})
         status = call({n: t.data_ptr() for n, t in places.items()}, sizes)
         torch.cuda.synchronize()
         s = (q.double() @ k.double().mT) * scale
@@ -229,6 +231,3 @@ def _many_heads(shared: list[Ready], evidence: Evidence) -> None:
         ok = status == 0 and bool((error <= limit).all()) and bool((log_error <= 1e-3).all())
         words = f"B {batches}, H {heads}: status {status}, error {error.max().item():.3g}"
         evidence.record("attention", ok, words, sizes={"B": batches, "H": heads, "S": length})
-
-
-

@@ -60,7 +60,9 @@ def _run(
     only: list[str],
 ) -> Evidence:
     ready, refused = build_all(sources(only=only), arch, "cubin", jobs)
-    evidence.notes += [f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused]
+    evidence.notes += [
+        f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused
+    ]
     found = [wanted(r) for r in ready]
     # one of each kernel in turn, so that a deadline cuts all of them alike
     longest = max(map(len, found), default=0)
