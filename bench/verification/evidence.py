@@ -11,6 +11,10 @@ class Refused(Exception):
     """The machine lacks what a part needs; the text says what."""
 
 
+SHOWN = 20
+"""Failures of a part that are printed; the JSON has all."""
+
+
 @dataclass
 class Evidence:
     """`counts` by kernel (or tool) and result; `failures` in words; `cases` what ran, with sizes; `notes` what did not."""
@@ -33,7 +37,8 @@ class Evidence:
         self.cases.append({"kernel": name, "ok": ok, **facts})
         if not ok:
             self.failures.append(f"{name}: {words}")
-            print(f"FAILED {name}: {words}", flush=True)
+            if len(self.failures) <= SHOWN:
+                print(f"FAILED {name}: {words[:400]}", flush=True)
 
     def total(self, result: str) -> int:
         """How many cases had a result."""
