@@ -62,7 +62,7 @@ def limits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
             by_key = {(r.source.path, r.source.kernel): r for r in cubins}
             run_jobs(shifted, by_key, gpu, verifiers, evidence, deadline)
         for ready in shared:
-            _refusals(ready, evidence, dry)
+            _refusals(ready, evidence)
         if not dry:
             _large({r.source.kernel: r for r in large}, evidence, deadline)
             _many_heads(shared, evidence)
@@ -106,10 +106,10 @@ def _names_absent(ready: Ready, dims: dict[str, int]) -> bool:
     return routed and any(v == 0 for n, v in dims.items() if n in ("E", "E1", "NSEQ1"))
 
 
-def _refusals(ready: Ready, evidence: Evidence, dry: bool) -> None:
-    """Negative sizes and overlapping outputs: nothing is launched, and the sentence says why. Addresses are never read."""
+def _refusals(ready: Ready, evidence: Evidence) -> None:
+    """Negative sizes and overlapping outputs: nothing is launched, and the sentence says why. It needs no GPU: addresses are never read."""
     sizes = _middle(ready)
-    call = call_of(ready) if not dry else None
+    call = call_of(ready)
     plan = ready.kernel.plan
     env = sizes.environment
     places, at = {}, 1 << 40
@@ -129,7 +129,7 @@ def _refusals(ready: Ready, evidence: Evidence, dry: bool) -> None:
 
 
 def _refused(
-    call: Call | None,
+    call: Call,
     ready: Ready,
     evidence: Evidence,
     sizes: CallSizes,
@@ -138,9 +138,6 @@ def _refused(
     dims: dict[str, int],
 ) -> None:
     name = ready.kernel.name
-    if call is None:
-        evidence.add(name, "not launched")
-        return
     workspace = 1 << 50 if ready.kernel.plan.workspace else 0
     status = call(places, sizes, workspace, **dims)
     said = call.error
