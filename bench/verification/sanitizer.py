@@ -19,8 +19,8 @@ from verification.evidence import Evidence, Refused
 from verification.kernels import Ready, build_all, build_texts, library_path, sources
 from verification.sanitized import Launched
 
-OURS = ["--kernel-name", "kns=_kernel"]
-"""All generated kernels end so; a library's own are left out."""
+OURS = "kns=_kernel"
+"""A part of the names of all generated kernels; a library's own are left out."""
 
 BARRIER = "  __syncthreads();  // max_row_partial is written before it is read\n"
 BOUND = "const int i_end = N - BN * i_tile;"
@@ -58,12 +58,13 @@ def sanitizer(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) 
         return evidence
     if not Path(tool).exists():
         raise Refused("there is no compute-sanitizer")
+    only_ours = _filter(tool)
     with tempfile.TemporaryDirectory() as folder:
         status, text = _run([], clean, folder, seconds)
         names = [c.kernel.name for c in clean]
         evidence.record("without a tool", status == 0, text[-800:], kernels=names)
         for check in ("memcheck", "racecheck"):
-            words = [tool, "--tool", check, *OURS, "--error-exitcode", "9"]
+            words = [tool, "--tool", check, *only_ours, "--error-exitcode", "9"]
             if check in seeded:
                 what, fault = seeded[check]
                 status, text = _run(words, [fault], folder, seconds)
@@ -82,6 +83,15 @@ def sanitizer(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) 
             evidence.record(check, ok, text[-1500:], errors=found, launched=launched, of=len(clean),
                             kernels=names, sizes=[str(c.sizes) for c in clean])  # fmt: skip
     return evidence
+
+
+def _filter(tool: str) -> list[str]:
+    """The option that checks our kernels only, by the name that this version has for it."""
+    said = subprocess.run([tool, "--help"], capture_output=True, text=True, check=False).stdout
+    for option in ("--kernel-name", "--kernel-regex", "--filter"):
+        if re.search(rf"{option}(?![\w-])", said):
+            return [option, OURS]
+    return []
 
 
 def _one_size(ready: Ready) -> CallSizes:
