@@ -15,7 +15,7 @@ from tests.fuzz.choices import Choices, shrink
 from tests.fuzz.differential import Problem, Tally, run_batch
 from tests.fuzz.forms import generate
 
-BATCH = 12
+BATCH = 24
 
 
 def problems_of(made: Sequence[int], seed: int) -> list[Problem]:
