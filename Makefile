@@ -27,7 +27,7 @@ COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark'
 NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null || \
                 compgen -G '/usr/local/cuda*/bin/nvcc' >/dev/null || echo ,nvcc)
 
-.PHONY: help demo test test-wheels samples check bench lint format golden dist nvcc-matrix fuzz clean
+.PHONY: help demo test test-wheels samples check bench lint format golden errors dist nvcc-matrix fuzz clean
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -39,6 +39,7 @@ help:
 	@echo 'bench        time the samples on the GPU'
 	@echo 'lint         ruff and mypy;  format: ruff rewrites'
 	@echo 'golden       rewrite the golden files and show the difference'
+	@echo 'errors       rewrite docs/errors.md from the table of codes'
 	@echo 'dist         the wheel and the source archive in dist/'
 	@echo 'nvcc-matrix  the samples for every architecture with NVCC="nvcc …" (default: the one found)'
 	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
@@ -124,6 +125,9 @@ format: $(VENV)/.dev
 golden: $(VENV)/.dev
 	$(PY) -m pytest -q tests/golden --update
 	git --no-pager diff --stat -- tests/golden
+
+errors: $(VENV)/.dev
+	$(PY) -m tilec.source.error_index > docs/errors.md
 
 dist: $(VENV)/.dev
 	rm -rf dist

@@ -57,7 +57,9 @@ def least_seconds(arguments: list[str], rounds: int) -> tuple[float, float]:
     for number in range(rounds + 1):
         before = os.times()
         start = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wall = time.perf_counter() - start
         after = os.times()
         used = after.children_user + after.children_system

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from launchers import load  # noqa: E402
+from launchers import load
 
 kernel = sys.argv[1]
 defines = dict(word.split("=") for word in sys.argv[2:])

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tilec.analysis.functions import FUNCTIONS
+from tilec.compiler import compile_file
+from tilec.ir.dtypes import DTYPES
 from tilec.source.codes import CODES
 from tilec.source.diagnostics import Sink
+from tilec.source.error_index import error_index
 from tilec.source.text import Source
 from tilec.syntax.parser import parse
 
@@ -20,16 +24,37 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+def programs(document: Path) -> list[str]:
+    blocks = re.findall(r"^```\w*\n(.*?)^```", document.read_text(), re.M | re.S)
+    return [b for b in blocks if re.match(r"(kernel|fn|const|import)\b", b)]
+
+
 def test_programs_parse() -> None:
     count = 0
     for document in DOCUMENTS:
-        for block in re.findall(r"^```\w*\n(.*?)^```", document.read_text(), re.M | re.S):
-            if re.match(r"(kernel|fn|const|import)\b", block):
-                sink = Sink()
-                parse(Source(name(document), block), sink)
-                assert sink.diagnostics == []
-                count += 1
-    assert count >= 1
+        for block in programs(document):
+            sink = Sink()
+            parse(Source(name(document), block), sink)
+            assert sink.diagnostics == []
+            count += 1
+    assert count >= 9
+
+
+def test_programs_of_the_language_reference_compile(tmp_path: Path) -> None:
+    found = programs(ROOT / "docs" / "language.md")
+    assert len(found) >= 8
+    for number, program in enumerate(found):
+        path = tmp_path / f"program_{number}.tile"
+        path.write_text(program, encoding="utf-8")
+        compiled = compile_file(str(path), archs=("sm_90",))
+        assert compiled.kernels and compiled.diagnostics == ()
+
+
+def test_the_language_reference_names_every_function_and_clause() -> None:
+    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    assert sorted(set(FUNCTIONS) - words) == []
+    assert sorted(set(DTYPES) - words) == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
@@ -39,7 +64,8 @@ def test_links_work(document: Path) -> None:
         re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-")
         for h in re.findall(r"^#+ (.*)$", text, re.M)
     }
-    for target in re.findall(r"\]\(([^)]+)\)", text):
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)]+)\)", prose):
         if target.startswith("#"):
             assert target[1:] in headings
         elif not target.startswith("https:"):
@@ -53,6 +79,12 @@ def test_make_targets_that_documents_name() -> None:
     }
     assert named
     assert named <= set(phony.split())
+
+
+def test_the_index_of_messages_is_up_to_date() -> None:
+    page = error_index()
+    assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == page, "run `make errors`"
+    assert re.findall(r"^### (\w+):", page, re.M) == sorted(CODES)
 
 
 def test_the_readme_says_where_the_templates_are() -> None:

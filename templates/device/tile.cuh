@@ -96,6 +96,16 @@ __device__ __forceinline__ T load_element(const T* p) {
 }
 //@ end
 
+//@ primitive load_nibble needs i4_t u4_t wrap_i4 wrap_u4 includes <cstdint>
+/// One 4-bit element of global memory, `offset` elements from p, the low half of a byte first.
+[[maybe_unused]] __device__ __forceinline__ uint8_t load_nibble(const u4_t* p, int64_t offset) {
+  return wrap_u4(p[offset / 2].bits >> (offset % 2 * 4));
+}
+[[maybe_unused]] __device__ __forceinline__ int8_t load_nibble(const i4_t* p, int64_t offset) {
+  return wrap_i4(p[offset / 2].bits >> (offset % 2 * 4));
+}
+//@ end
+
 //@ primitive store_element
 /// One element to global memory.
 template <class T>

@@ -28,8 +28,6 @@ extern "C" void tilec_host_switch(void** save, void* load);
 asm(R"(
 .text
 .p2align 4
-.globl tilec_host_switch
-.hidden tilec_host_switch
 .type tilec_host_switch, @function
 tilec_host_switch:
   pushq %rbp
@@ -55,8 +53,6 @@ constexpr int kFrameWords = 8;  // the return address, and one word so that the 
 asm(R"(
 .text
 .p2align 2
-.globl tilec_host_switch
-.hidden tilec_host_switch
 .type tilec_host_switch, %function
 tilec_host_switch:
   sub sp, sp, #160
@@ -118,7 +114,8 @@ inline void switch_context(Context& from, Context& to) { swapcontext(&from.state
 
 #endif
 
-/// `count` stacks of `bytes` each, with an unmapped page below every one. They are kept for the next launch.
+/// `count` stacks of `bytes` each, with an unmapped page below every one. They are kept for the
+/// next launch.
 class Stacks {
  public:
   Stacks(int count, size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {

@@ -1,4 +1,5 @@
-//! The host's form of `templates/device/instructions.cuh`, from the descriptions of the instructions.
+//! The host's form of `templates/device/instructions.cuh`, from the descriptions of the
+//! instructions.
 //@ primitive exp2_approx
 inline float exp2_approx(float x) {
   const float y = static_cast<float>(std::exp2(static_cast<double>(x)));

@@ -65,7 +65,8 @@ struct SharedArray {
 //@ end
 
 //@ primitive shared_place needs SharedPointer SharedArray
-/// What an operation on shared memory was given: a pointer that knows its array, an array, or a plain pointer.
+/// What an operation on shared memory was given: a pointer that knows its array, an array, or a
+/// plain pointer.
 template <class T>
 inline tilec_host::SharedAddress shared_place(const SharedPointer<T>& p, int) {
   return p.where;
@@ -254,11 +255,12 @@ inline T load_element(const SharedPointer<T>& p, int line = __builtin_LINE()) {
 
 //@ primitive store_element needs SharedPointer
 template <class T>
-inline void store_element(T* p, T x, int line = __builtin_LINE()) {
+inline void store_element(T* p, std::common_type_t<T> x, int line = __builtin_LINE()) {
   tilec_host::write_global(p, &x, sizeof(T), alignof(T), line);
 }
 template <class T>
-inline void store_element(const SharedPointer<T>& p, T x, int line = __builtin_LINE()) {
+inline void store_element(const SharedPointer<T>& p, std::common_type_t<T> x,
+                          int line = __builtin_LINE()) {
   tilec_host::note(line);
   p.set(x);
 }

@@ -1,16 +1,8 @@
-// The scheduler of the emulator and what its checks do off the common path. Built once, linked into every kernel's library.
-#include "runtime.h"
-
+// The scheduler of the emulator, its barriers and collectives. Built once, linked into every
+// kernel's library.
 #include <stdarg.h>
-#include <stdlib.h>
 
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <memory>
-#include <vector>
-
-#include "context.h"
+#include "machine.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -19,103 +11,9 @@ namespace tilec_host {
 Thread* self;
 bool counting;
 const Allocation* recent;
-
-namespace {
-
-constexpr size_t kStackBytes = 96 << 10;
-constexpr uint32_t kSharedLimit = 256 << 10;
-constexpr int kBarriers = 16;
-
-enum State { kReady, kCollective, kBarrier, kPolling, kDone };
-
-/// One asynchronous copy that has been issued and not been waited for.
-struct Copy {
-  uint32_t at;
-  int bytes, read;  // read: those that come from global memory, the others become zero
-  const void* from;
-  bool landed;
-};
-
-struct Fiber : Thread {
-  Context context;
-  State state;
-  uint32_t mask;      // of the collective that it waits in
-  int barrier;        // that it waits at
-  std::vector<Copy> open;               // issued, not committed
-  std::deque<std::vector<Copy>> groups; // committed, oldest first
-};
-
-/// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one finds the group.
-struct Group {
-  uint32_t mask, arrived;
-  Finish finish;
-  int line;
-  void* mine[32];
-};
-
-/// A barrier: how many it waits for, who has come, and what they know of each other's clocks.
-struct Barrier {
-  int expected, arrived, line;
-  int first;
-  std::vector<uint32_t> clocks;
-  std::vector<int> waiting;
-};
-
-struct Warp {
-  uint32_t lanes, done;
-  Group groups[32];
-};
-
-/// A read of a byte of shared memory that nothing had written; no line: none.
-struct Unwritten {
-  int line, thread;
-  uint32_t at;
-};
-
-struct Block : Cta {
-  Unwritten unwritten;
-  bool active;
-  int block, live;
-  uint32_t static_bytes;
-  std::vector<Fiber> fibers;
-  std::vector<Warp> warps;
-  Barrier barriers[kBarriers];
-  std::vector<unsigned char> memory;
-  std::vector<Shadow> shadows;
-};
-
-struct Request {
-  uint32_t bytes;
-  std::map<int, uintptr_t> places;  // by lane: which lanes go together depends on their numbers
-};
-
-struct Machine {
-  Launch* launch;
-  Invoke invoke;
-  void* kernel;
-  Context main;
-  std::vector<std::unique_ptr<Block>> blocks;
-  std::unique_ptr<Stacks> stacks;
-  bool progress;
-  uint64_t random;
-  // (block, warp, line, kind, part, occurrence) → the accesses of its lanes
-  std::map<std::vector<int64_t>, Request> requests;
-  std::map<std::vector<int64_t>, int64_t> occurrences;
-};
-
 Machine machine;
 
-Block& block_of(const Thread* t) { return *static_cast<Block*>(t->cta); }
-Fiber& me() { return *static_cast<Fiber*>(self); }
-
-uint64_t random_below(uint64_t bound) {
-  uint64_t x = machine.random;
-  x ^= x << 13;
-  x ^= x >> 7;
-  x ^= x << 17;
-  machine.random = x;
-  return x % bound;
-}
+namespace {
 
 void leave() { switch_context(me().context, machine.main); }
 
@@ -138,49 +36,6 @@ void record_for(const Fiber& fiber, Code code, int other, int other_line, const 
   va_start(rest, form);
   record(code, fiber.line, fiber.thread, block_of(&fiber).block, other, other_line, form, rest);
   va_end(rest);
-}
-
-// ---- clocks: what happened before what
-
-constexpr int kThreadBits = 11, kClockBits = 24;
-
-uint64_t stamp_of(const Thread& t, bool atomic) {
-  return static_cast<uint64_t>(t.cta->epoch) << (kThreadBits + kClockBits + 1) |
-         static_cast<uint64_t>(t.clock & ((1u << kClockBits) - 1)) << (kThreadBits + 1) |
-         static_cast<uint64_t>(t.thread) << 1 | (atomic ? 1u : 0u);
-}
-uint32_t epoch_of(uint64_t s) { return static_cast<uint32_t>(s >> (kThreadBits + kClockBits + 1)); }
-uint32_t clock_of(uint64_t s) { return s >> (kThreadBits + 1) & ((1u << kClockBits) - 1); }
-int thread_of(uint64_t s) { return static_cast<int>(s >> 1 & ((1u << kThreadBits) - 1)); }
-
-bool before_me(uint64_t s) {
-  const Cta& cta = *self->cta;
-  if (epoch_of(s) < cta.epoch || thread_of(s) == self->thread) return true;
-  return self->seen_epoch == cta.epoch && clock_of(s) <= self->seen[thread_of(s)];
-}
-
-/// The clocks that `t` knows, begun anew in each epoch: a barrier of the whole CTA orders everything.
-uint32_t* clocks_of(Thread& t) {
-  const Block& block = block_of(&t);
-  if (!t.seen) t.seen = static_cast<uint32_t*>(malloc(kMostThreads * sizeof(uint32_t)));
-  if (t.seen_epoch != block.epoch) {
-    memset(t.seen, 0, block.fibers.size() * sizeof(uint32_t));
-    t.seen_epoch = block.epoch;
-  }
-  t.seen[t.thread] = t.clock;
-  return t.seen;
-}
-
-void release(Thread& t, std::vector<uint32_t>& into) {
-  const uint32_t* seen = clocks_of(t);
-  into.resize(block_of(&t).fibers.size());
-  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], seen[i]);
-  ++t.clock;
-}
-
-void acquire(Thread& t, const std::vector<uint32_t>& from) {
-  uint32_t* seen = clocks_of(t);
-  for (size_t i = 0; i < from.size(); ++i) seen[i] = std::max(seen[i], from[i]);
 }
 
 // ---- fibers
@@ -213,11 +68,11 @@ void start_block(Block& block, int number, int slot) {
   block.unwritten = {-1, 0, 0};
   block.shared_bytes = machine.launch->shared_bytes;
   if (block.pending) {
-    for (Shadow& s : block.shadows) s.pending = 0;
+    for (uint32_t i = 0; i < kSharedLimit; ++i) block.shadow[i].pending = 0;
   }
   block.pending = 0;
   block.first_epoch = ++block.epoch;
-  memset(block.shared, 0xa5, kSharedLimit);
+  memset(block.shared, 0xa5, machine.launch->shared_bytes);
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = block.fibers[i];
     fiber.line = 0;
@@ -264,7 +119,8 @@ void run_warp(Block& block, int warp) {
   }
 }
 
-/// Whether shared memory was read before it was written, and no thread wrote it since the last barrier.
+/// Whether shared memory was read before it was written, and no thread wrote it since the last
+/// barrier.
 bool report_unwritten(Block& block) {
   const Unwritten& read = block.unwritten;
   if (read.line < 0) return false;
@@ -325,54 +181,17 @@ void make_blocks(int count) {
     auto block = std::make_unique<Block>();
     block->fibers.resize(threads);
     block->warps.resize((threads + 31) / 32);
-    block->memory.resize(kSharedLimit + 1024);
-    const uintptr_t base = reinterpret_cast<uintptr_t>(block->memory.data());
-    block->shared = block->memory.data() + (1024 - base % 1024) % 1024;
-    block->shadows.resize(kSharedLimit);
-    block->shadow = block->shadows.data();
+    const uintptr_t base = reinterpret_cast<uintptr_t>(block->memory.data);
+    block->shared = block->memory.data + (1024 - base % 1024) % 1024;
+    block->shadow = block->shadows.data;
     machine.blocks.push_back(std::move(block));
   }
   machine.stacks = std::make_unique<Stacks>(count * threads, kStackBytes);
 }
 
-// ---- counters
-
-void finish_requests(int64_t block);
-
-}  // namespace
-
-void fault(Code code, int other, int other_line, const char* form, ...) {
-  va_list rest;
-  va_start(rest, form);
-  record(code, self->line, self->thread, block_of(self).block, other, other_line, form, rest);
-  va_end(rest);
-  while (true) leave();
-}
-
-int run(Launch* launch, Invoke invoke, void* kernel) {
-  launch->fault = Fault{};
-  launch->counter_count = 0;
-  machine.launch = launch;
-  machine.invoke = invoke;
-  machine.kernel = kernel;
-  machine.random = launch->seed * 2 + 0x9e3779b97f4a7c15u;
-  machine.requests.clear();
-  machine.occurrences.clear();
-  counting = launch->counting != 0;
-  static const Allocation nothing{1, 0, nullptr, "", 0};
-  recent = &nothing;
-  blockDim = dim3{static_cast<unsigned>(launch->block), 1, 1};
-  gridDim = dim3{static_cast<unsigned>(launch->grid), 1, 1};
-  const int resident = static_cast<int>(std::min<int64_t>(launch->resident, launch->grid));
-  const int threads = launch->block;
-  if (static_cast<int>(machine.blocks.size()) != resident ||
-      static_cast<int>(machine.blocks[0]->fibers.size()) != threads) {
-    make_blocks(resident);
-  }
-  if (!machine.stacks->whole()) {
-    machine.blocks.clear();
-    return 2;
-  }
+/// Runs all CTAs, as many at a time as are resident. Returns 1 after a fault.
+int run_blocks(int resident) {
+  Launch* launch = machine.launch;
   int64_t next = 0;
   for (auto& block : machine.blocks) block->active = false;
   for (int b = 0; b < resident; ++b) start_block(*machine.blocks[b], static_cast<int>(next++), b);
@@ -407,8 +226,41 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
       return 1;
     }
   }
-  fflush(stdout);
   return 0;
+}
+
+}  // namespace
+
+void fault(Code code, int other, int other_line, const char* form, ...) {
+  va_list rest;
+  va_start(rest, form);
+  record(code, self->line, self->thread, block_of(self).block, other, other_line, form, rest);
+  va_end(rest);
+  while (true) leave();
+}
+
+int run(Launch* launch, Invoke invoke, void* kernel) {
+  launch->fault = Fault{};
+  launch->counter_count = 0;
+  machine.launch = launch;
+  machine.invoke = invoke;
+  machine.kernel = kernel;
+  machine.random = launch->seed * 2 + 0x9e3779b97f4a7c15u;
+  machine.requests.clear();
+  machine.occurrences.clear();
+  counting = launch->counting != 0;
+  static const Allocation nothing{1, 0, nullptr, "", 0};
+  recent = &nothing;
+  blockDim = dim3{static_cast<unsigned>(launch->block), 1, 1};
+  gridDim = dim3{static_cast<unsigned>(launch->grid), 1, 1};
+  const int resident = static_cast<int>(std::min<int64_t>(launch->resident, launch->grid));
+  make_blocks(resident);
+  const int status = machine.stacks->whole() ? run_blocks(resident) : 2;
+  // Every kernel has a library, and a machine, of its own: what is not in use is given back.
+  machine.blocks.clear();
+  machine.stacks.reset();
+  fflush(stdout);
+  return status;
 }
 
 void trap() { fault(kTrap, -1, 0, "stops the kernel"); }
@@ -517,278 +369,4 @@ void sync_warp(uint32_t mask) {
   collective(mask, order, nullptr, "`__syncwarp`");
 }
 
-// ---- memory
-
-const Allocation* find_allocation(uintptr_t p, int bytes, bool store) {
-  const Launch& launch = *machine.launch;
-  const char* verb = store ? "writes" : "reads";
-  const Allocation* nearest = nullptr;
-  uintptr_t distance = ~uintptr_t(0);
-  for (int i = 0; i < launch.allocation_count; ++i) {
-    const Allocation& a = launch.allocations[i];
-    if (p >= a.begin && p + bytes <= a.end) {
-      if (store && !a.writable) fault(kGlobalBounds, -1, 0, "writes to the input `%s`", a.name);
-      recent = &a;
-      return &a;
-    }
-    const uintptr_t off = p < a.begin ? a.begin - p : p + bytes > a.end ? p + bytes - a.end : 0;
-    if (off < distance) {
-      distance = off;
-      nearest = &a;
-    }
-  }
-  if (!nearest) fault(kGlobalBounds, -1, 0, "%s %d bytes, and has no memory", verb, bytes);
-  const bool below = p < nearest->begin;
-  const unsigned long long away = below ? nearest->begin - p : p + bytes - nearest->end;
-  fault(kGlobalBounds, -1, 0, "%s %d bytes, %s `%s` by %llu bytes", verb, bytes,
-        below ? "which begin before" : "which end behind", nearest->name, away);
-}
-
-void check_written(const Allocation* a, uintptr_t p, int bytes) {
-  for (int i = 0; i < bytes; ++i) {
-    if (!a->written[p - a->begin + i]) {
-      fault(kUninitialised, -1, 0, "reads byte %llu of `%s`, which nothing has written",
-            static_cast<unsigned long long>(p - a->begin + i), a->name);
-    }
-  }
-}
-
-void misaligned(uintptr_t p, int access, const char* what) {
-  fault(kMisaligned, -1, 0, "accesses %d bytes of %s memory at an address that is %d modulo %d",
-        access, what, static_cast<int>(p % access), access);
-}
-
-void shared_bounds(const SharedAddress& where, int bytes, bool store) {
-  fault(kSharedBounds, -1, 0, "%s %d bytes at byte %lld of an array of %lld bytes in shared memory",
-        store ? "writes" : "reads", bytes, static_cast<long long>(where.at - where.begin),
-        static_cast<long long>(where.end - where.begin));
-}
-
-void* static_shared(uint32_t bytes, uint32_t align) {
-  Block& block = block_of(self);
-  if (align > 1024 || bytes + block.shared_bytes > kSharedLimit) {
-    fault(kSharedBounds, -1, 0, "declares %u bytes of shared memory", bytes);
-  }
-  if (block.static_bytes == 0) {
-    block.static_bytes = bytes;
-    block.shared_bytes += bytes;
-  }
-  return block.shared;
-}
-
-void* dynamic_shared() {
-  Block& block = block_of(self);
-  return block.shared + (block.static_bytes + 1023) / 1024 * 1024;
-}
-
-namespace {
-
-/// A byte is read before anything was written there. Where another thread writes it before the next barrier, that is a race
-/// and reported as one; so the report waits.
-void unwritten(uint32_t at) {
-  Block& block = block_of(self);
-  if (block.unwritten.line >= 0) return;
-  block.unwritten = {self->line, self->thread, at};
-}
-
-}  // namespace
-
-void check_shared(uint32_t offset, int bytes, Access access) {
-  const Cta& cta = *self->cta;
-  const uint64_t mine = stamp_of(*self, access == kAtomic);
-  for (uint32_t at = offset; at < offset + bytes; ++at) {
-    Shadow& s = cta.shadow[at];
-    if (cta.pending && s.pending) {
-      fault(kRace, s.pending - 1, 0,
-            "accesses byte %u of shared memory while an asynchronous copy of thread %d to it is "
-            "under way", at, s.pending - 1);
-    }
-    const bool written = epoch_of(s.write) >= cta.first_epoch;
-    const bool both_atomic = access == kAtomic && (s.write & 1);
-    if (written && !both_atomic && !before_me(s.write)) {
-      const int other = thread_of(s.write);
-      fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
-            "%s byte %u of shared memory, which thread %d has written with no barrier between",
-            access == kRead ? "reads" : "writes", at, other);
-    }
-    if (access != kWrite && !written) unwritten(at);
-    if (access == kRead) {
-      if (epoch_of(s.read) != cta.epoch || thread_of(s.read) == self->thread) {
-        s.read = mine;
-      } else {
-        s.read_other = mine;
-      }
-    } else {
-      for (const uint64_t read : {s.read, s.read_other}) {
-        if (epoch_of(read) >= cta.first_epoch && !before_me(read)) {
-          const int other = thread_of(read);
-          fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
-                "writes byte %u of shared memory, which thread %d has read with no barrier between",
-                at, other);
-        }
-      }
-      s.write = mine;
-    }
-  }
-}
-
-// ---- asynchronous copies
-
-namespace {
-
-void land(Copy& copy) {
-  if (copy.landed) return;
-  copy.landed = true;
-  unsigned char* to = self->cta->shared + copy.at;
-  memcpy(to, copy.from, copy.read);
-  memset(to + copy.read, 0, copy.bytes - copy.read);
-}
-
-/// In chaos, anything that is under way in this thread may land now.
-void drift() {
-  if (machine.launch->mode != kChaos) return;
-  Fiber& fiber = me();
-  for (auto& group : fiber.groups) {
-    for (Copy& copy : group) {
-      if (random_below(4) == 0) land(copy);
-    }
-  }
-  for (Copy& copy : fiber.open) {
-    if (random_below(4) == 0) land(copy);
-  }
-}
-
-}  // namespace
-
-void async_copy(const SharedAddress& to, const void* from, int bytes, int read) {
-  drift();
-  Block& block = block_of(self);
-  enter_shared(to, bytes, bytes, kWrite);
-  const uintptr_t p = reinterpret_cast<uintptr_t>(from);
-  read = std::max(0, std::min(read, bytes));
-  if (read > 0) {
-    if (p % bytes != 0) misaligned(p, bytes, "global");
-    const Allocation* a = allocation_of(p, read, false);
-    if (a->written) check_written(a, p, read);
-    if (counting) count_access(p, read, 0, 0);
-  }
-  const uint32_t at = static_cast<uint32_t>(to.at);
-  Copy copy{at, bytes, read, from, false};
-  if (machine.launch->mode == kEarly) land(copy);
-  for (int i = 0; i < bytes; ++i) {
-    block.shadow[at + i].pending = static_cast<uint16_t>(self->thread + 1);
-  }
-  block.pending += bytes;
-  me().open.push_back(copy);
-}
-
-void async_commit() {
-  drift();
-  Fiber& fiber = me();
-  fiber.groups.push_back(std::move(fiber.open));
-  fiber.open.clear();
-}
-
-void async_wait(int groups) {
-  drift();
-  Fiber& fiber = me();
-  Block& block = block_of(self);
-  if (!fiber.open.empty()) {
-    fault(kUncommitted, -1, 0, "waits for asynchronous copies while %d are not committed",
-          static_cast<int>(fiber.open.size()));
-  }
-  while (static_cast<int>(fiber.groups.size()) > groups) {
-    for (Copy& copy : fiber.groups.front()) {
-      land(copy);
-      for (int i = 0; i < copy.bytes; ++i) {
-        Shadow& s = block.shadow[copy.at + i];
-        s.pending = 0;
-        s.write = stamp_of(fiber, false);
-      }
-      block.pending -= copy.bytes;
-    }
-    fiber.groups.pop_front();
-  }
-}
-
-// ---- counters
-
-void count_access(uintptr_t p, int bytes, int part, int kind) {
-  const int64_t block = block_of(self).block, line = self->line;
-  const int64_t n = machine.occurrences[{block, self->thread, line, kind, part}]++;
-  Request& r = machine.requests[{block, self->thread / 32, line, kind, part, n}];
-  r.bytes = static_cast<uint32_t>(bytes);
-  r.places[self->thread % 32] = p;
-}
-
-namespace {
-
-int64_t distinct(std::vector<uintptr_t>& places) {
-  std::sort(places.begin(), places.end());
-  return std::unique(places.begin(), places.end()) - places.begin();
-}
-
-/// Sectors of 32 bytes that the lanes touch.
-int64_t sectors(const Request& r) {
-  std::vector<uintptr_t> touched;
-  for (const auto& [lane, p] : r.places) {
-    for (uintptr_t s = p / 32; s <= (p + r.bytes - 1) / 32; ++s) touched.push_back(s);
-  }
-  return distinct(touched);
-}
-
-/// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a quarter.
-int64_t wavefronts(const Request& r) {
-  const int together = r.bytes <= 4 ? 32 : static_cast<int>(128 / r.bytes);
-  int64_t total = 0;
-  for (int first = 0; first < 32; first += together) {
-    std::vector<uintptr_t> words;
-    const auto end = r.places.lower_bound(first + together);
-    for (auto place = r.places.lower_bound(first); place != end; ++place) {
-      const uintptr_t p = place->second;
-      for (uintptr_t w = p / 4; w <= (p + r.bytes - 1) / 4; ++w) words.push_back(w);
-    }
-    words.resize(distinct(words));
-    int64_t banks[32] = {};
-    for (const uintptr_t w : words) ++banks[w % 32];
-    total += *std::max_element(banks, banks + 32);
-  }
-  return total;
-}
-
-/// Adds the requests of a CTA that has ended to the launch's counters.
-void finish_requests(int64_t block) {
-  Launch& launch = *machine.launch;
-  const auto begin = machine.requests.lower_bound({block});
-  const auto end = machine.requests.lower_bound({block + 1});
-  for (auto place = begin; place != end; ++place) {
-    const auto& key = place->first;
-    const Request& r = place->second;
-    const int line = static_cast<int>(key[2]), kind = static_cast<int>(key[3]);
-    Counter* found = nullptr;
-    for (int i = 0; i < launch.counter_count; ++i) {
-      if (launch.counters[i].line == line && launch.counters[i].kind == kind) found = &launch.counters[i];
-    }
-    if (!found) {
-      if (launch.counter_count == launch.counter_capacity) continue;
-      found = &launch.counters[launch.counter_count++];
-      *found = Counter{line, kind, 0, 0, 0, 0};
-    }
-    std::vector<uintptr_t> bytes_touched;
-    for (const auto& [lane, p] : r.places) {
-      for (uint32_t i = 0; i < r.bytes; ++i) bytes_touched.push_back(p + i);
-    }
-    const int64_t touched = distinct(bytes_touched);
-    const int64_t unit = kind < 2 ? 32 : 128;
-    ++found->requests;
-    found->units += kind < 2 ? sectors(r) : wavefronts(r);
-    found->least += (touched + unit - 1) / unit;
-    found->bytes += static_cast<int64_t>(r.places.size()) * r.bytes;
-  }
-  machine.requests.erase(begin, end);
-  machine.occurrences.erase(machine.occurrences.lower_bound({block}),
-                            machine.occurrences.lower_bound({block + 1}));
-}
-
-}  // namespace
 }  // namespace tilec_host

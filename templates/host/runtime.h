@@ -1,7 +1,9 @@
-// What a kernel sees of the emulator: threads as fibers, memory that is checked, collective operations.
+// What a kernel sees of the emulator: threads as fibers, memory that is checked, collective
+// operations.
 //
-// A primitive takes the line of its caller as a default argument. Lines of the kernel text count from 1; what is included
-// has lines of kForeign and above (a `#line` at its head), and such a call keeps the line that its caller noted.
+// A primitive takes the line of its caller as a default argument. Lines of the kernel text count
+// from 1; what is included has lines of kForeign and above (a `#line` at its head), and such a call
+// keeps the line that its caller noted.
 #ifndef TILEC_HOST_RUNTIME_H
 #define TILEC_HOST_RUNTIME_H
 
@@ -57,7 +59,8 @@ enum Code : int32_t {
 /// When an asynchronous write lands: at the wait that covers it, at its issue, or anywhere between.
 enum Mode : int32_t { kLate = 0, kEarly = 1, kChaos = 2 };
 
-/// Memory that a kernel may use. `written` has a byte for each one, not 0 where it holds a value, or is null.
+/// Memory that a kernel may use. `written` has a byte for each one, not 0 where it holds a value,
+/// or is null.
 struct Allocation {
   uintptr_t begin, end;
   uint8_t* written;
@@ -65,14 +68,16 @@ struct Allocation {
   int32_t writable;
 };
 
-/// The first fault of a launch. `other` is the other thread, -1 for none; lines count in the kernel text, 0: unknown.
+/// The first fault of a launch. `other` is the other thread, -1 for none; lines count in the kernel
+/// text, 0: unknown.
 struct Fault {
   int32_t code, line, thread, block, other, other_line;
   char text[512];
 };
 
-/// Requests of warps at one line. `units`: sectors of 32 bytes, or wavefronts of shared memory; `least`: how many the
-/// bytes need at least. `kind`: 0 load, 1 store, 2 shared load, 3 shared store.
+/// Requests of warps at one line. `units`: sectors of 32 bytes, or wavefronts of shared memory;
+/// `least`: how many the bytes need at least. `kind`: 0 load, 1 store, 2 shared load, 3 shared
+/// store.
 struct Counter {
   int32_t line, kind;
   int64_t requests, units, least, bytes;
@@ -103,7 +108,8 @@ struct Thread {
   Cta* cta;
 };
 
-/// Who touched a byte of shared memory last; a stamp is epoch, clock, thread and whether it was an atomic.
+/// Who touched a byte of shared memory last; a stamp is epoch, clock, thread and whether it was an
+/// atomic.
 struct Shadow {
   uint64_t write, read, read_other;
   uint16_t pending;  // 1 + the thread whose asynchronous copy is under way
@@ -190,7 +196,8 @@ inline __attribute__((always_inline)) void write_global(void* to, const void* fr
 enum Access { kRead, kWrite, kAtomic };
 void check_shared(uint32_t offset, int bytes, Access access);
 
-/// A place in shared memory and the array that it may not leave; both in bytes from the CTA's first one.
+/// A place in shared memory and the array that it may not leave; both in bytes from the CTA's first
+/// one.
 struct SharedAddress {
   int64_t at, begin, end;
   int32_t line;
@@ -239,7 +246,8 @@ void* dynamic_shared();
 
 // ---- asynchronous copies of this thread
 
-/// Starts a copy of `bytes`, of which the first `read` come from global memory and the others become zero.
+/// Starts a copy of `bytes`, of which the first `read` come from global memory and the others
+/// become zero.
 void async_copy(const SharedAddress& to, const void* from, int bytes, int read);
 void async_commit();
 void async_wait(int groups);

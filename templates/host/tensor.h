@@ -1,11 +1,15 @@
-//! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the PTX ISA (sections on
-//! ldmatrix, stmatrix and the fragments of mma), and shares nothing with the compiler's own layouts.
+//! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the
+//! PTX ISA (sections on ldmatrix, stmatrix and the fragments of mma), and shares nothing with the
+//! compiler's own layouts.
 //@ primitive shared_address
 //@ end
 
-//@ primitive cp_async_zfill needs shared_place
+//@ primitive copy_at_once
+//@ end
+
+//@ primitive cp_async_partial needs shared_place
 template <int kBytes, class Pointer>
-inline void cp_async_zfill(const Pointer& to, const void* from, int bytes,
+inline void cp_async_partial(const Pointer& to, const void* from, int bytes,
                              int line = __builtin_LINE()) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "what cp.async copies");
   tilec_host::note(line);
@@ -13,11 +17,11 @@ inline void cp_async_zfill(const Pointer& to, const void* from, int bytes,
 }
 //@ end
 
-//@ primitive cp_async needs cp_async_zfill
+//@ primitive cp_async needs cp_async_partial
 template <int kBytes, class Pointer>
 inline void cp_async(const Pointer& to, const void* from, bool valid = true,
                      int line = __builtin_LINE()) {
-  cp_async_zfill<kBytes>(to, from, valid ? kBytes : 0, line);
+  cp_async_partial<kBytes>(to, from, valid ? kBytes : 0, line);
 }
 //@ end
 
@@ -45,8 +49,9 @@ struct MatrixRow {
 //@ end
 
 //@ primitive load_matrices needs MatrixRow shared_place lane_id
-/// kCount matrices. Word m of a lane holds elements (lane/4, 2·(lane%4)) and the one to its right of matrix m; of the
-/// transposed matrix, elements (2·(lane%4), lane/4) and the one below it. Row r of matrix m comes from lane 8m + r.
+/// kCount matrices. Word m of a lane holds elements (lane/4, 2·(lane%4)) and the one to its right
+/// of matrix m; of the transposed matrix, elements (2·(lane%4), lane/4) and the one below it. Row r
+/// of matrix m comes from lane 8m + r.
 template <int kCount, bool kTransposed, class Pointer>
 inline void load_matrices(uint32_t* r, const Pointer& row, const char* name, int line) {
   tilec_host::note(line);
@@ -158,7 +163,8 @@ struct Element {
   int row, col;
 };
 
-/// Element i of a lane, for operands of 16-bit elements: m16n8k16 (8 of A, 4 of B) and m16n8k8 (4 and 2).
+/// Element i of a lane, for operands of 16-bit elements: m16n8k16 (8 of A, 4 of B) and m16n8k8 (4
+/// and 2).
 struct Fragments16 {
   static constexpr int kBits = 16;
   static Element a(int lane, int i) {
@@ -317,13 +323,31 @@ inline void mma_m16n8k32_u8(int32_t (&d)[4], const uint32_t (&a)[4], const uint3
 }
 //@ end
 
-//@ primitive mma_m16n8k32_f8 needs warp_multiply
-template <bool kA52, bool kB52>
-inline void mma_m16n8k32_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                            int line = __builtin_LINE()) {
-  using Left = std::conditional_t<kA52, DecodeE5m2, DecodeE4m3>;
-  using Right = std::conditional_t<kB52, DecodeE5m2, DecodeE4m3>;
-  warp_multiply<Fragments8, Left, 32, Right>(d, a, b, "`mma_m16n8k32_f8`", line);
+//@ primitive mma_m16n8k32_e4m3 needs warp_multiply
+inline void mma_m16n8k32_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE4m3, 32, DecodeE4m3>(d, a, b, "`mma_m16n8k32_e4m3`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2 needs warp_multiply
+inline void mma_m16n8k32_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE5m2, 32, DecodeE5m2>(d, a, b, "`mma_m16n8k32_e5m2`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e4m3_e5m2 needs warp_multiply
+inline void mma_m16n8k32_e4m3_e5m2(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE4m3, 32, DecodeE5m2>(d, a, b, "`mma_m16n8k32_e4m3_e5m2`", line);
+}
+//@ end
+
+//@ primitive mma_m16n8k32_e5m2_e4m3 needs warp_multiply
+inline void mma_m16n8k32_e5m2_e4m3(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   int line = __builtin_LINE()) {
+  warp_multiply<Fragments8, DecodeE5m2, 32, DecodeE4m3>(d, a, b, "`mma_m16n8k32_e5m2_e4m3`", line);
 }
 //@ end
 
@@ -366,8 +390,8 @@ inline T& dynamic_shared() {
 //@ end
 
 //@ primitive mma_m8n8k4_f64
-/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right one, and sums
-/// (lane/4, 2·(lane%4)) and the one to the right.
+/// What a lane brings: element (lane/4, lane%4) of the left operand, (lane%4, lane/4) of the right
+/// one, and sums (lane/4, 2·(lane%4)) and the one to the right.
 struct OperandsF64 {
   double* d;
   double a, b;
@@ -418,8 +442,8 @@ inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE(
 //@ end
 
 //@ primitive WmmaLeft
-/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l holds elements l,
-/// l + 32 … by rows.
+/// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l
+/// holds elements l, l + 32 … by rows.
 template <class T, bool kRows>
 struct WmmaLeft {
   using Element = T;

@@ -1,4 +1,5 @@
-//! The host's form of warp.cuh: lanes meet, and the last one to arrive moves what all of them brought.
+//! The host's form of warp.cuh: lanes meet, and the last one to arrive moves what all of them
+//! brought.
 //@ primitive exchange
 /// What a lane brings to a shuffle, where it takes from, and what it gets.
 template <class T>
@@ -79,7 +80,8 @@ inline T __shfl_xor_sync(uint32_t mask, T x, int lane_mask, int width = 32,
                          int line = __builtin_LINE()) {
   tilec_host::note(line);
   const int source = lane_id() ^ lane_mask;
-  // A lane of a later segment is out of reach; one of an earlier segment can be read (PTX ISA, shfl).
+  // A lane of a later segment is out of reach; one of an earlier segment can be read (PTX ISA,
+  // shfl).
   return exchange(mask, x, source / width > lane_id() / width ? lane_id() : source, "`__shfl_xor_sync`");
 }
 template <class T>

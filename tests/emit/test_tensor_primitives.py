@@ -20,7 +20,7 @@ def calls(arch: int) -> str:
     found = [
         "cp_async<4>(storage + lane, from + lane, lane < n);",
         "cp_async<8>(storage + 2 * lane, from);",
-        "cp_async_zfill<16>(storage + 4 * lane, from, n);",
+        "cp_async_partial<16>(storage + 4 * lane, from, n);",
         "cp_async_commit();",
         "cp_async_wait<0>();",
         "named_barrier_arrive(1, 64);",
@@ -33,6 +33,8 @@ def calls(arch: int) -> str:
     ]
     for block in BLOCKS:
         words = [int(n) for n in re.findall(r"uint32_t \(&\w\)\[(\d)\]", block.text)]
+        if re.search(r"e4m3|e5m2", block.name) and arch < 89:
+            continue
         if block.name.startswith("stmatrix") and arch < 90:
             continue
         if block.name.startswith("ldmatrix"):
@@ -51,7 +53,7 @@ def calls(arch: int) -> str:
             kind = "int32_t" if block.name[-2:] in ("s8", "u8") else "float"
             found.append(
                 f"{{ {kind} d[4] = {{}}; const uint32_t a[{words[0]}] = {{sum}}, b[{words[1]}] = {{sum}}; "
-                f"{block.name}{'<false, true>' if block.name.endswith('f8') else ''}(d, a, b); sum += static_cast<uint32_t>(d[0] + d[3]); }}"
+                f"{block.name}(d, a, b); sum += static_cast<uint32_t>(d[0] + d[3]); }}"
             )
     return "\n  ".join(found)
 

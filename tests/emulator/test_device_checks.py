@@ -15,6 +15,7 @@ from tests.gpu import test_primitives as on_gpu
 from tilec.emulator.build import FLAGS, host_toolchain
 from tilec.emulator.library import HostKernel, Memory, Schedule
 from tilec.runtime.launching import ConcreteLaunch, PackedArgument
+from tilec.toolchain.cache import cache_key, default_cache
 
 LEFT_OUT = re.compile(r"^(exp|log|sqrt|sin|cos|tanh|erf|sigmoid|div|pow)\w*_double$|_strict_")
 """What is the C library's or plain C++ above it, and tested on the CPU elsewhere."""
@@ -66,7 +67,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     source = folder / "drivers.cc"
     source.write_text(f'#include "tilec_host.h"\n#line 1 "drivers"\n{text}', encoding="utf-8")
     command = [str(tools.compiler.path), *FLAGS, f"-I{tools.folder}", "-shared"]
-    compile_library([*command, str(tools.folder / "runtime.o")], source, folder / "drivers.so")
+    key = cache_key("drivers", tools.identity, text)
+    if kept := default_cache().get(key):
+        (folder / "drivers.so").write_bytes(kept.blob)
+    else:
+        compile_library([*command, *tools.objects], source, folder / "drivers.so")
+        default_cache().put(key, (folder / "drivers.so").read_bytes(), {"kind": "drivers"})
     return Emulated(folder / "drivers.so")
 
 

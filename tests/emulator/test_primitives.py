@@ -274,8 +274,8 @@ PRODUCTS: list[tuple[str, Any, int]] = [
     ("mma_m16n8k8_tf32", np.float32, 8),
     ("mma_m16n8k32_s8", np.int8, 32),
     ("mma_m16n8k32_u8", np.uint8, 32),
-    ("mma_m16n8k32_f8<false, false>", E4M3, 32),
-    ("mma_m16n8k32_f8<true, true>", E5M2, 32),
+    ("mma_m16n8k32_e4m3", E4M3, 32),
+    ("mma_m16n8k32_e5m2", E5M2, 32),
 ]
 
 
@@ -349,7 +349,7 @@ store_element(ds + lane * 2 + 1, d[1]);"""
 
 @pytest.mark.parametrize(("left", "right"), [(E4M3, E5M2), (E5M2, E4M3)])
 def test_products_of_two_kinds_of_f8(left: Any, right: Any) -> None:
-    flags = f"<{str(left is E5M2).lower()}, {str(right is E5M2).lower()}>"
+    kinds = "e5m2_e4m3" if left is E5M2 else "e4m3_e5m2"
     a = np.arange(512).reshape(16, 32).astype(np.float32) % 7 - 3
     b = np.arange(256).reshape(32, 8).astype(np.float32) % 5 - 2
     d = np.zeros((32, 4), np.float32)
@@ -359,7 +359,7 @@ uint32_t a[4], b[2];
 float d[4] = {{}};
 for (int i = 0; i < 4; ++i) a[i] = load_element(as + lane * 4 + i);
 for (int i = 0; i < 2; ++i) b[i] = load_element(bs + lane * 2 + i);
-mma_m16n8k32_f8{flags}(d, a, b);
+mma_m16n8k32_{kinds}(d, a, b);
 for (int i = 0; i < 4; ++i) store_element(ds + lane * 4 + i, d[i]);"""
     run(body, words_of(a.astype(left), True), words_of(b.astype(right), False), d)
     got = d.reshape(8, 4, 2, 2).transpose(2, 0, 1, 3).reshape(16, 8)

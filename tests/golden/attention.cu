@@ -948,41 +948,6 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(T, BN)) {
-      const int k_row_end = T - BN * j_tile_next;
-
-      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
-        }
-      }
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -998,21 +963,30 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1140,22 +1114,33 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1187,21 +1172,30 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1238,7 +1232,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
@@ -1249,7 +1245,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile[i_step][j_step][j_sub] = s - ref[i_step];
           }
         }
       }
@@ -1260,7 +1257,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1269,7 +1267,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
@@ -1324,22 +1323,33 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1357,6 +1367,39 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         m[i_step] = m_new;
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(T, BN)) {
+      const int k_row_end = T - BN * j_tile_next;
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
@@ -1529,47 +1572,6 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(T, BN)) {
-      const int k_row_end = T - BN * j_tile_next;
-
-      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1585,21 +1587,30 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1727,22 +1738,33 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1774,21 +1796,30 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1825,7 +1856,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(m[i_step], max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
@@ -1836,7 +1869,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile[i_step][j_step][j_sub] = s - ref[i_step];
           }
         }
       }
@@ -1847,7 +1881,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1856,7 +1891,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
@@ -1911,22 +1947,33 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1944,6 +1991,45 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         m[i_step] = m_new;
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(T, BN)) {
+      const int k_row_end = T - BN * j_tile_next;
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]

@@ -1029,44 +1029,6 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1082,21 +1044,30 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1233,22 +1204,33 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1280,21 +1262,30 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1305,11 +1296,15 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
           }
         }
       }
@@ -1319,11 +1314,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1354,7 +1355,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -1365,7 +1368,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1374,7 +1378,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -1422,22 +1427,33 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1455,6 +1471,41 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
+
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
@@ -1626,50 +1677,6 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1685,21 +1692,30 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1836,22 +1852,33 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1883,21 +1910,30 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1908,11 +1944,15 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
+                + max_of(0, BM * i_tile - 1023));
           }
         }
       }
@@ -1922,11 +1962,17 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+            const float s = product[i_step][j_step][j_sub] * scale;
+            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1957,7 +2003,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -1968,7 +2016,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -1977,7 +2026,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -2025,22 +2075,33 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2058,6 +2119,47 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
+
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
@@ -2293,43 +2395,6 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
@@ -2346,21 +2411,30 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2518,22 +2592,33 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2565,21 +2650,30 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2591,7 +2685,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
           }
         }
       }
@@ -2600,11 +2694,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
           }
         }
       }
@@ -2615,7 +2712,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -2625,11 +2724,15 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -2660,7 +2763,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -2671,7 +2776,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -2680,7 +2786,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -2728,22 +2835,33 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -2760,6 +2878,41 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
+
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
@@ -2930,49 +3083,6 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
@@ -2989,21 +3099,30 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3161,22 +3280,33 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3208,21 +3338,30 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3234,7 +3373,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
           }
         }
       }
@@ -3243,11 +3382,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
           }
         }
       }
@@ -3258,7 +3400,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            s[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -3268,11 +3412,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -3303,7 +3451,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       float ref[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        ref[i_step] = ref[i_step];
+        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -3314,7 +3464,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[i_step][j_step][j_sub] = p[i_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            p[i_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -3323,7 +3474,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        alpha[i_step] = alpha[i_step];
+        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
+        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -3371,22 +3523,33 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3403,6 +3566,47 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
+
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
@@ -3652,47 +3856,6 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
@@ -3708,21 +3871,30 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3854,22 +4026,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3900,21 +4083,30 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -3925,11 +4117,16 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
+                : -INFINITY;
           }
         }
       }
@@ -3966,7 +4163,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float ref[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        ref[t5_step] = ref[t5_step];
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -3977,7 +4176,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -3986,7 +4186,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float alpha[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        alpha[t5_step] = alpha[t5_step];
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4041,22 +4242,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4073,6 +4285,45 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
+      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
+
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
+              && k_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
+              && v_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
@@ -4255,51 +4506,6 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       + BM, hi))) - lo, BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
@@ -4315,21 +4521,30 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4461,22 +4676,33 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4507,21 +4733,30 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4532,11 +4767,16 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
+                : -INFINITY;
           }
         }
       }
@@ -4573,7 +4813,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       float ref[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        ref[t5_step] = ref[t5_step];
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
@@ -4584,7 +4826,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            p[t5_step][j_step][j_sub] = p[t5_step][j_step][j_sub];
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
@@ -4593,7 +4836,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       float alpha[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        alpha[t5_step] = alpha[t5_step];
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4648,22 +4892,33 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][16];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
+              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][k_at / 8], left[2 * mt + 1][k_at / 8], left[2
-                * mt][k_at / 8 + 1], left[2 * mt + 1][k_at / 8 + 1]);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
+                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
+                  + 1]);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -4680,6 +4935,49 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN)) {
+      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
+
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)

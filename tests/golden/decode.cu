@@ -1017,47 +1017,6 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
-
-      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-
-      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
     if (j_tile < j_tile_whole_end) {
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       Vector<float, kWidthS> product[kStepsG][kStepsS];
@@ -1073,21 +1032,30 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       }
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1231,21 +1199,30 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1277,21 +1254,30 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       }
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1339,7 +1325,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       float ref[kStepsG];
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        ref[g_step] = ref[g_step];
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[g_step] = ref_2;
       }
 
       // decode.tile:18  p = exp(x - ref[:, None])
@@ -1350,7 +1338,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            tile[g_step][s_step][s_sub] = tile[g_step][s_step][s_sub];
+            const float x = product[g_step][s_step][s_sub] * scale;
+            tile[g_step][s_step][s_sub] = x - ref[g_step];
           }
         }
       }
@@ -1361,7 +1350,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            p[g_step][s_step][s_sub] = p[g_step][s_step][s_sub];
+            const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
+            p[g_step][s_step][s_sub] = p_2;
           }
         }
       }
@@ -1431,21 +1421,30 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1463,6 +1462,45 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         m[g_step] = m_new;
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
+
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
+              && k_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
+              && v_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // decode.tile:22  part[s, b, h, :] = acc
@@ -1654,51 +1692,6 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
-
-      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
     if (j_tile < j_tile_whole_end) {
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       Vector<float, kWidthS> product[kStepsG][kStepsS];
@@ -1714,21 +1707,30 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       }
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1872,21 +1874,30 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -1918,21 +1929,30 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       }
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
+            }
+            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+                  a_operand[now][mt], b_operand[now][nt]);
             }
           }
         }
@@ -1980,7 +2000,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       float ref[kStepsG];
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        ref[g_step] = ref[g_step];
+        const float m_new = max_nan(m[g_step], max_x[g_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[g_step] = ref_2;
       }
 
       // decode.tile:18  p = exp(x - ref[:, None])
@@ -1991,7 +2013,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            tile[g_step][s_step][s_sub] = tile[g_step][s_step][s_sub];
+            const float x = product[g_step][s_step][s_sub] * scale;
+            tile[g_step][s_step][s_sub] = x - ref[g_step];
           }
         }
       }
@@ -2002,7 +2025,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            p[g_step][s_step][s_sub] = p[g_step][s_step][s_sub];
+            const float p_2 = exp_fast(tile[g_step][s_step][s_sub]);
+            p[g_step][s_step][s_sub] = p_2;
           }
         }
       }
@@ -2072,21 +2096,30 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 128) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2104,6 +2137,49 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         m[g_step] = m_new;
       }
     }
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
+
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
   }
 
   // decode.tile:22  part[s, b, h, :] = acc

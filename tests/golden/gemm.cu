@@ -711,30 +711,30 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
-  constexpr int BK = 32;
+  constexpr int BK = 64;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 4;
+  constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 2;
-  constexpr int kThreadsARow = 64;
   constexpr int kStepsI = 8;
-  constexpr int kStepsBRow = 2;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 32> a_tiles[4];
-    SharedTile<bf16_t, 32, 128> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 64, 128> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
+  const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -754,7 +754,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -792,7 +792,77 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:7  acc += a[i, k] @ b[k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 3;
+
+    // gemm.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
@@ -825,56 +895,6 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-
-    // gemm.tile:6  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // gemm.tile:7  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -903,30 +923,30 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
-  constexpr int BK = 32;
+  constexpr int BK = 64;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 4;
+  constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 2;
-  constexpr int kThreadsARow = 64;
   constexpr int kStepsI = 8;
-  constexpr int kStepsBRow = 2;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 32> a_tiles[4];
-    SharedTile<bf16_t, 32, 128> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 64, 128> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
+  const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -946,7 +966,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -954,7 +974,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1024,14 +1044,84 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:7  acc += a[i, k] @ b[k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 3;
+
+    // gemm.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1095,56 +1185,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-
-    // gemm.tile:6  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // gemm.tile:7  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1189,13 +1229,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nn_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nn_body_2(a, b, c, M, K, N);
@@ -1243,11 +1283,11 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4)) {
       status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          256, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 65536}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -1261,30 +1301,30 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
-  constexpr int BK = 32;
+  constexpr int BK = 64;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 4;
+  constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 4;
+  constexpr int kThreadsBCol = 8;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 2;
-  constexpr int kThreadsARow = 64;
-  constexpr int kStepsBRow = 2;
-  constexpr int kThreadsBRow = 64;
   constexpr int kStepsI = 8;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 32> a_tiles[4];
-    SharedTile<bf16_t, 128, 32> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 128, 64> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int b_row_lane = thread / 8;
+  const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int b_row_lane = thread / 4;
-  const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1304,7 +1344,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -1342,7 +1382,77 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 3;
+
+    // gemm.tile:17  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
@@ -1375,56 +1485,6 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-
-    // gemm.tile:17  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1453,30 +1513,30 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
-  constexpr int BK = 32;
+  constexpr int BK = 64;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 4;
+  constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 4;
+  constexpr int kThreadsBCol = 8;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsARow = 2;
-  constexpr int kThreadsARow = 64;
-  constexpr int kStepsBRow = 2;
-  constexpr int kThreadsBRow = 64;
   constexpr int kStepsI = 8;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 32> a_tiles[4];
-    SharedTile<bf16_t, 128, 32> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 128, 64> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int b_row_lane = thread / 8;
+  const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int b_row_lane = thread / 4;
-  const int a_row_lane = thread / 4;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1496,7 +1556,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 32);
+  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -1504,7 +1564,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1536,7 +1596,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1574,14 +1634,84 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 3;
+
+    // gemm.tile:17  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * k_tile_next;
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1613,7 +1743,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 32) {
+      if (a_col_end >= 64) {
         #pragma unroll
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1645,56 +1775,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
     cp_async_commit();
-
-    // gemm.tile:17  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // gemm.tile:18  acc += a[i, k] @ b[j, k].T
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 32; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1739,13 +1819,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nt_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nt_body_2(a, b, c, M, K, N);
@@ -1793,11 +1873,11 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
         && N % 2 == 0) {
       status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          256, 65536}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 65536}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

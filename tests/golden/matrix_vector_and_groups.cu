@@ -1173,7 +1173,73 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 2;
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
     if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
         8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
@@ -1210,54 +1276,6 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1417,7 +1435,73 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
     const int k_tile_next = k_tile + 2;
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
     if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
         8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
@@ -1492,54 +1576,6 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int col_first = thread / 32 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;
@@ -1825,7 +1861,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1834,13 +1870,13 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[2];
-    SharedTile<bf16_t, 64, 128> w_tiles[2];
+    SharedTile<bf16_t, 128, 64> x_tiles[4];
+    SharedTile<bf16_t, 64, 128> w_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1849,7 +1885,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -1876,7 +1912,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -1917,9 +1953,79 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<0>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int k_tile_next = k_tile + 1;
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
+    const int k_tile_next = k_tile + 3;
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -1936,7 +2042,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_partial<16>(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_at
+          cp_async_partial<16>(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_at
               + int64_t{K} * x_row_at + x_col_at, x_row_at < x_row_end
               && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
@@ -1950,63 +2056,13 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_partial<16>(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_at
+          cp_async_partial<16>(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_at
               + int64_t{N} * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16
               : 0);
         }
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
       * t_tile - starts_value;
@@ -2044,7 +2100,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -2053,13 +2109,13 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[2];
-    SharedTile<bf16_t, 64, 128> w_tiles[2];
+    SharedTile<bf16_t, 128, 64> x_tiles[4];
+    SharedTile<bf16_t, 64, 128> w_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2068,7 +2124,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -2095,7 +2151,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -2175,9 +2231,79 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<0>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int k_tile_next = k_tile + 1;
+    if (k_tile < k_tile_whole_end) {
+      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    } else {
+      {
+        const int row_first = thread / 32 % 2 * 64;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
+
+        #pragma unroll
+        for (int k_at = 0; k_at < 64; k_at += 16) {
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
+                  + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
+            }
+          }
+        }
+      }
+    }
+    const int k_tile_next = k_tile + 3;
+
+    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
       const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
           starts_value_2) - BM * t_tile - starts_value;
@@ -2199,7 +2325,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (x_row_at < x_row_end && x_row_at >= x_row_begin_end) {
               x_chunk = load_single<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
           }
         }
       } else {
@@ -2214,7 +2340,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               x_chunk = load_single_partial<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at,
                   x_col_end - x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 2].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
           }
         }
       }
@@ -2232,7 +2358,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (w_row_at < x_col_end) {
               w_chunk = load_single<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
           }
         }
       } else {
@@ -2247,62 +2373,12 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               w_chunk = load_single_partial<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at,
                   w_col_end - w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 2].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
           }
         }
       }
     }
     cp_async_commit();
-
-    // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 2], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 2], col_first, k_at);
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-    }
   }
   const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
       * t_tile - starts_value;
@@ -2355,14 +2431,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
   grouped_gemm_body(x, w, starts, y, ROWS, K, N, E1, longest);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2425,13 +2501,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 65536}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2468,22 +2544,22 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[2];
-    SharedTile<bf16_t, 64, 128> up_tiles[2];
+    SharedTile<bf16_t, 64, 128> gate_tiles[4];
+    SharedTile<bf16_t, 64, 128> up_tiles[4];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -2494,13 +2570,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2535,7 +2611,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
@@ -2575,46 +2651,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<0>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int k_tile_next = k_tile + 1;
-    if (k_tile_next < ceil_div(K, BK)) {
-      const int gate_row_end = K - BK * k_tile_next;
-      const int gate_col_end = N - BN * j_tile;
-
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
-        const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
-        #pragma unroll
-        for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
-          const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
-              gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
-              && gate_col_at < gate_col_end ? 16 : 0);
-        }
-      }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
-        const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
-        #pragma unroll
-        for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
-          const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at), up_at
-              + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
-              && up_col_at < gate_col_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
-
-    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       __syncthreads();  // xk_tile is read before it is written again
@@ -2674,23 +2712,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2755,23 +2802,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2838,23 +2894,32 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -2919,28 +2984,75 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
       }
     }
+    const int k_tile_next = k_tile + 3;
+
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
+    if (k_tile_next < ceil_div(K, BK)) {
+      const int gate_row_end = K - BK * k_tile_next;
+      const int gate_col_end = N - BN * j_tile;
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      #pragma unroll
+      for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
+        const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
+        #pragma unroll
+        for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
+          const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
+          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+              gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
+              && gate_col_at < gate_col_end ? 16 : 0);
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      #pragma unroll
+      for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
+        const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
+        #pragma unroll
+        for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
+          const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at), up_at
+              + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
+              && up_col_at < gate_col_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
   }
   const int t_end = ROWS - t_tile * 64;
   const int j_end = N - BN * j_tile;
@@ -2992,22 +3104,22 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[2];
-    SharedTile<bf16_t, 64, 128> up_tiles[2];
+    SharedTile<bf16_t, 64, 128> gate_tiles[4];
+    SharedTile<bf16_t, 64, 128> up_tiles[4];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -3018,13 +3130,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -3059,7 +3171,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 1; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
@@ -3140,91 +3252,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<0>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    const int k_tile_next = k_tile + 1;
-    if (k_tile_next < ceil_div(K, BK)) {
-      const int gate_row_end = K - BK * k_tile_next;
-      const int gate_col_end = N - BN * j_tile;
-
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      if (gate_col_end >= 128) {
-        #pragma unroll
-        for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
-          const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
-          #pragma unroll
-          for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
-            const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane)
-                * kWidthGateCol;
-            Vector<bf16_t, kWidthGateCol> gate_chunk = {};
-            if (gate_row_at < gate_row_end) {
-              gate_chunk = load_single<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
-                  + gate_col_at);
-            }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
-                gate_chunk);
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
-          const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
-          #pragma unroll
-          for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
-            const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane)
-                * kWidthGateCol;
-            Vector<bf16_t, kWidthGateCol> gate_chunk = {};
-            if (gate_row_at < gate_row_end) {
-              gate_chunk = load_single_partial<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
-                  + gate_col_at, gate_col_end - gate_col_at);
-            }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 2].at(gate_row_at, gate_col_at),
-                gate_chunk);
-          }
-        }
-      }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
-          + int64_t{BN} * j_tile;
-      if (gate_col_end >= 128) {
-        #pragma unroll
-        for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
-          const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
-          #pragma unroll
-          for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
-            const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-            Vector<bf16_t, kWidthUpCol> up_chunk = {};
-            if (up_row_at < gate_row_end) {
-              up_chunk = load_single<kWidthUpCol>(up_at + int64_t{N} * up_row_at + up_col_at);
-            }
-            store_shared_vector(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at),
-                up_chunk);
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
-          const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
-          #pragma unroll
-          for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
-            const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-            Vector<bf16_t, kWidthUpCol> up_chunk = {};
-            if (up_row_at < gate_row_end) {
-              up_chunk = load_single_partial<kWidthUpCol>(up_at + int64_t{N} * up_row_at
-                  + up_col_at, gate_col_end - up_col_at);
-            }
-            store_shared_vector(shared.up_tiles[k_tile_next % 2].at(up_row_at, up_col_at),
-                up_chunk);
-          }
-        }
-      }
-    }
-    cp_async_commit();
-
-    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       __syncthreads();  // xk_tile is read before it is written again
@@ -3284,23 +3313,32 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -3365,23 +3403,32 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -3448,23 +3495,32 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
@@ -3529,28 +3585,120 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        }
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[4];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          const int now = k_at / 16 % 2;
+          if (k_at + 16 < 64) {
+            #pragma unroll
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            }
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+                + 16);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 2], col_first, k_at);
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
+                  b_operand[now][nt]);
             }
           }
         }
       }
     }
+    const int k_tile_next = k_tile + 3;
+
+    // matrix_vector_and_groups.tile:54  for k in range(K by BK):
+    if (k_tile_next < ceil_div(K, BK)) {
+      const int gate_row_end = K - BK * k_tile_next;
+      const int gate_col_end = N - BN * j_tile;
+
+      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
+      const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      if (gate_col_end >= 128) {
+        #pragma unroll
+        for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
+          const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
+          #pragma unroll
+          for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
+            const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane)
+                * kWidthGateCol;
+            Vector<bf16_t, kWidthGateCol> gate_chunk = {};
+            if (gate_row_at < gate_row_end) {
+              gate_chunk = load_single<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
+                  + gate_col_at);
+            }
+            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+                gate_chunk);
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
+          const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
+          #pragma unroll
+          for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
+            const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane)
+                * kWidthGateCol;
+            Vector<bf16_t, kWidthGateCol> gate_chunk = {};
+            if (gate_row_at < gate_row_end) {
+              gate_chunk = load_single_partial<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
+                  + gate_col_at, gate_col_end - gate_col_at);
+            }
+            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+                gate_chunk);
+          }
+        }
+      }
+
+      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
+      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
+          + int64_t{BN} * j_tile;
+      if (gate_col_end >= 128) {
+        #pragma unroll
+        for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
+          const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
+          #pragma unroll
+          for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
+            const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
+            Vector<bf16_t, kWidthUpCol> up_chunk = {};
+            if (up_row_at < gate_row_end) {
+              up_chunk = load_single<kWidthUpCol>(up_at + int64_t{N} * up_row_at + up_col_at);
+            }
+            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
+                up_chunk);
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
+          const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
+          #pragma unroll
+          for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
+            const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
+            Vector<bf16_t, kWidthUpCol> up_chunk = {};
+            if (up_row_at < gate_row_end) {
+              up_chunk = load_single_partial<kWidthUpCol>(up_at + int64_t{N} * up_row_at
+                  + up_col_at, gate_col_end - up_col_at);
+            }
+            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
+                up_chunk);
+          }
+        }
+      }
+    }
+    cp_async_commit();
   }
   const int t_end = ROWS - t_tile * 64;
   const int j_end = N - BN * j_tile;
@@ -3597,7 +3745,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3605,7 +3753,7 @@ moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
   moe_swiglu_body(x, gate, up, token, expert_of_block, y, TOKENS, K, N, ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3666,12 +3814,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
         16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 73728}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }

@@ -163,6 +163,14 @@ class Renderer:
                 return Text(self.element(expr.fragment))
             case k.Memory():
                 offset = self.piece(expr.offset).at(SUM)
+                if expr.rep.bits < 8:
+                    nibble = f"load_nibble({expr.pointer}, {self.expr(expr.offset)})"
+                    if not expr.guards:
+                        return Text(nibble)
+                    kind = "int8_t" if expr.rep.kind == "int" else "uint8_t"
+                    return Text(
+                        f"{self.conjunction(expr.guards, OR)} ? {nibble} : {kind}{{}}", CHOICE
+                    )
                 access = Text(
                     f"load_element({expr.pointer}{'' if offset == '0' else ' + ' + offset})"
                 )
@@ -198,7 +206,8 @@ class Renderer:
         text = self.vector(fragment)
         for axis in fragment.axes:
             if axis.vectorised:
-                text += f"[{axis.name}_sub]"
+                sub = f"{axis.name}_sub"
+                text += f".get({sub})" if fragment.rep.bits < 8 else f"[{sub}]"
         return text
 
     def vector(self, fragment: k.Fragment) -> str:

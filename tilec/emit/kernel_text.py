@@ -151,9 +151,17 @@ class KernelWriter:
 
         return self.renderer.piece(expr).at(SUM)
 
-    def plus(self, expr: k.Expr) -> str:
-        """` + offset`, nothing for 0."""
+    def value_type(self, rep: DType) -> str:
+        """C type of a variable: nibbles are handled as bytes."""
+        return {4: {"int": "int8_t", "uint": "uint8_t"}}.get(rep.bits, {}).get(
+            rep.kind, DEVICE[rep]
+        )
+
+    def plus(self, expr: k.Expr, rep: DType | None = None) -> str:
+        """` + offset`, nothing for 0; of 4-bit elements the offset in bytes."""
         text = self.operand(expr)
+        if rep is not None and rep.bits < 8 and text != "0":
+            text = f"({self.expr(expr)}) / 2"
         return "" if text == "0" else f" + {text}"
 
     def guards(self, guards: tuple[k.Expr, ...]) -> str:
@@ -271,6 +279,14 @@ class KernelWriter:
                 value = f"{axis.step} % {above}" + (f" / {below}" if below > 1 else "")
             parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
         return parts
+
+    def indexes(self, axis: k.LoopAxis, text: str) -> bool:
+        """Whether registers are indexed by an axis' step: then its loop must be unrolled whole."""
+        return (
+            axis.layout.steps <= 4
+            or f"[{axis.step}]" in text
+            or axis.step in text.replace(axis.coordinate, "")
+        )
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""

@@ -40,6 +40,15 @@ class HostToolchain:
     folder: Path
     identity: str
 
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """What every kernel is linked with."""
+        return tuple(
+            str(self.folder / name.replace(".cc", ".o"))
+            for name in RUNTIME_FILES
+            if name.endswith(".cc")
+        )
+
 
 @cache
 def host_toolchain(options: tuple[str, ...] = ()) -> HostToolchain:
@@ -83,7 +92,7 @@ def _build_primitives(
         (folder / name).write_text(text, encoding="utf-8")
     path = str(compiler.path)
     commands = (
-        [path, *flags, "-O2", "-c", "runtime.cc", "-o", "runtime.o"],
+        [path, *flags, "-O2", "-c", *(n for n in files if n.endswith(".cc"))],
         [path, *flags, "-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"],
     )
     for command in commands:
@@ -109,7 +118,7 @@ def build_kernel(
         else:
             (folder / "kernel.cc").write_text(source, encoding="utf-8")
             command = [str(tools.compiler.path), *FLAGS, f"-I{tools.folder}", "-shared"]
-            command += ["kernel.cc", str(tools.folder / "runtime.o"), "-o", library.name]
+            command += ["kernel.cc", *tools.objects, "-o", library.name]
             ran = run_tool(command, cwd=folder)
             if ran.status != 0 or not library.is_file():
                 raise _rejected(ran, {"kernel.cc": source})

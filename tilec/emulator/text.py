@@ -13,8 +13,8 @@ from tilec.resources import resource_text
 HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h")
 """The files of `templates/host/` with blocks. A block takes the place of the device's block of the same name."""
 
-RUNTIME_FILES = ("runtime.h", "context.h", "runtime.cc")
-"""The files of `templates/host/` that are taken as they are; `runtime.cc` is compiled once."""
+RUNTIME_FILES = ("runtime.h", "context.h", "machine.h", "runtime.cc", "memory.cc")
+"""The files of `templates/host/` that are taken as they are; those of `.cc` are compiled once."""
 
 PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""

@@ -3,7 +3,7 @@
 Per-thread scalar expressions, loops over the registers of a layout, copies, reductions, barriers. Every op is one
 frozen dataclass and one template macro. Names are final C names. An op declares which shared buffers it reads and
 writes (`reads`, `writes`), through which proxy and with which completion token, so that `synchronize` and the
-verifier need no op-specific code. Asynchronous copies, products, barriers and roles are in `kernel_ir_async.py`.
+verifier need no op-specific code. The expressions are in `kernel_expressions.py`.
 
 A `TileLoop` walks the registers of some axes; on each vector it loads, computes element by element, stores:
 
@@ -17,117 +17,46 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
+from tilec.ir.kernel_expressions import (
+    Apply as Apply,
+)
+from tilec.ir.kernel_expressions import (
+    Element as Element,
+)
+from tilec.ir.kernel_expressions import (
+    Expr as Expr,
+)
+from tilec.ir.kernel_expressions import (
+    Identity as Identity,
+)
+from tilec.ir.kernel_expressions import (
+    Index as Index,
+)
+from tilec.ir.kernel_expressions import (
+    LaneReduce as LaneReduce,
+)
+from tilec.ir.kernel_expressions import (
+    Literal_ as Literal_,
+)
+from tilec.ir.kernel_expressions import (
+    Local as Local,
+)
+from tilec.ir.kernel_expressions import (
+    Memory as Memory,
+)
+from tilec.ir.kernel_expressions import (
+    SharedElement as SharedElement,
+)
+from tilec.ir.kernel_expressions import (
+    WarpCombine as WarpCombine,
+)
 from tilec.ir.launch import Argument
 from tilec.ir.layouts import AxisLayout
 from tilec.ir.symbolic import Sym, Var
 from tilec.source.text import NOWHERE, Span
-
-# ------------------------------------------------------------------------------------------ expressions
-
-
-@dataclass(frozen=True)
-class Local:
-    """A C variable of dtype `rep`."""
-
-    name: str
-    rep: DType
-
-
-@dataclass(frozen=True)
-class Literal_:
-    """A constant."""
-
-    value: bool | int | float
-    rep: DType
-
-
-@dataclass(frozen=True)
-class Index:
-    """Integer arithmetic of sizes, starts and coordinates; the kernel's `names` give the C names of variables, a coordinate's is its
-    variable's own. 64-bit where `wide`."""
-
-    sym: Sym
-    rep: DType
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Element:
-    """The current element of a fragment or of a loaded vector."""
-
-    fragment: Fragment
-    rep: DType
-
-
-@dataclass(frozen=True)
-class Memory:
-    """`pointer[offset]` where every guard holds, else 0."""
-
-    pointer: str
-    offset: Expr
-    rep: DType
-    guards: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True)
-class SharedElement:
-    """`shared.buffer[offset]`."""
-
-    buffer: str
-    offset: Expr
-    rep: DType
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The neutral element of a reduction."""
-
-    op: str
-    rep: DType
-
-
-@dataclass(frozen=True)
-class Apply:
-    """An operation of Tile IR on scalars of one dtype; `math` picks the accuracy of functions, "half" the forms whose error a
-    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "indexed" (a value and its coordinate),
-    "index_of", "offset" (index · stride in 64 bits), "offset_add", "offset_sub" (plain int arithmetic that cannot overflow)."""
-
-    op: str
-    args: tuple[Expr, ...]
-    rep: DType
-    math: Literal["fast", "strict", "half"] = "fast"
-
-
-@dataclass(frozen=True)
-class LaneReduce:
-    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result. `axis` names the axis whose
-    constant says how many, "" where `lanes` is fixed."""
-
-    op: str
-    arg: Expr
-    rep: DType
-    axis: str
-    lanes: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class WarpCombine:
-    """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order."""
-
-    op: str
-    buffer: str
-    offset: Expr
-    stride: Expr
-    count: Expr
-    rep: DType
-
-
-Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
-
 
 # ------------------------------------------------------------------------------------- storage and axes
 
@@ -504,6 +433,10 @@ class Product(Op):
     col_tiles: int
     row_first: str
     col_first: str
+    rolled: bool = False
+    """the loop over the consumed axis stays a loop: registers are short"""
+    ahead: bool = False
+    """operands of the next step are read while this one multiplies: twice their registers"""
 
 
 @dataclass(frozen=True)

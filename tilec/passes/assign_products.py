@@ -8,8 +8,9 @@ from tilec.ir.launch import AllOf
 from tilec.ir.layouts import AxisLayout, blocked
 from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.axes import Axes
-from tilec.passes.placement import Placement
+from tilec.passes.placement import Placement, from_memory
 from tilec.passes.products import Products, Staged
+from tilec.passes.uses import Definitions, operands
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
@@ -36,13 +37,26 @@ class ProductAssignment(Assignment):
     ):
         self.candidate = candidate
         self.products = products
-        self.staged = {
-            id(operand.load)
-            for plan in products.plans.values()
-            for operand in (plan.a, plan.b)
-            if isinstance(operand, Staged) and operand.load is not None
-        }
+        self.staged: dict[int, int] = {}
+        definitions = Definitions.of(nest.body)
+        for plan in products.plans.values():
+            for operand in (plan.a, plan.b):
+                if isinstance(operand, Staged):
+                    self._note_loads(operand.source, operand.source, definitions)
         super().__init__(program, nest, axes, placement, target, candidate.warps)
+
+    def _note_loads(self, value: t.Value, operand: t.Value, definitions: Definitions) -> None:
+        """Loads that run along an operand's last axis move as many elements as 16 bytes of the operand have."""
+        if value.type.rank == 0 or not from_memory(operand, definitions):
+            return
+        op = definitions.defining[value.id]
+        if isinstance(op, t.Load):
+            if value.type.rank == 2:
+                self.staged[id(op)] = 128 // operand.type.dtype.bits
+            return
+        if not isinstance(op, t.Rearrange):
+            for inner in operands(op):
+                self._note_loads(inner, operand, definitions)
 
     def variants(self) -> tuple[Variant, ...]:
         """The aligned form and the general one."""
@@ -72,8 +86,7 @@ class ProductAssignment(Assignment):
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
-        bits = self.program.tensor(op.access.tensor).dtype.bits
-        return 128 // bits if id(op) in self.staged else width
+        return self.staged.get(id(op), width)
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         if id(op) in self.staged:
@@ -164,7 +177,7 @@ class ProductAssignment(Assignment):
             stages = max(2, self.candidate.stages)
         else:
             share = self.target.shared_per_sm // 2 - SHARED_RESERVE
-            room = (share if ring * 2 + fixed <= share else limit) - fixed
+            room = (share if ring * 3 + fixed <= share else limit) - fixed
             stages = min(4, max(2, room // ring)) if ring else 2
         if ring * stages + fixed > limit:
             raise fail(

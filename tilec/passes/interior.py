@@ -49,7 +49,9 @@ def affine(value: t.Value, definitions: Definitions) -> Affine | None:
             inner = affine(op.arg, definitions)
             if inner is None:
                 return None
-            moved = {n: inner.coefficients[a] for n, a in enumerate(op.axes) if a in inner.coefficients}
+            moved = {
+                n: inner.coefficients[a] for n, a in enumerate(op.axes) if a in inner.coefficients
+            }
             return Affine(inner.base, moved) if len(moved) == len(inner.coefficients) else None
         case t.Elementwise() if op.op in ("add", "sub") and value.type.dtype.is_integer:
             left, right = (affine(a, definitions) for a in op.args)
@@ -62,7 +64,11 @@ def affine(value: t.Value, definitions: Definitions) -> Affine | None:
             return Affine(left.base + right.base * sign, total)
         case t.Elementwise() if op.op == "neg" and value.type.dtype.is_integer:
             inner = affine(op.args[0], definitions)
-            return None if inner is None else Affine(-inner.base, {n: -c for n, c in inner.coefficients.items()})
+            return (
+                None
+                if inner is None
+                else Affine(-inner.base, {n: -c for n, c in inner.coefficients.items()})
+            )
         case t.Load() | t.Cast() if value.type.rank == 0 and value.type.dtype.is_integer:
             return Affine(Sym.of(Var(value.name or f"v{value.id}", "value", value.id)))
         case _:
@@ -104,7 +110,11 @@ def find_interior(
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):
             for term in op.access.terms:
-                if isinstance(term, t.AtSpan) and loop.index in term.start.variables and term.hi is not None:
+                if (
+                    isinstance(term, t.AtSpan)
+                    and loop.index in term.start.variables
+                    and term.hi is not None
+                ):
                     whole = facts.numeric(term.hi - term.start - term.extent)
                     if not facts.prove_nonnegative(whole):
                         conditions.append((whole, None))

@@ -30,9 +30,9 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
 }
 """The device primitive of an instruction by its operands."""
 
-ACCUMULATORS_PER_THREAD = 64
-"""f32 accumulators of a thread: with 64 two CTAs of eight warps share an SM, whose schedulers then have four warps each to hide
-the fixed latency of mma.sync (measured on an H200: with 128 and half the warps that latency was the largest stall)."""
+ACCUMULATORS_PER_THREAD = 128
+"""f32 accumulators of a thread: warp tiles of 64 x 64 read each operand byte for 64 others. Half of it and twice the warps was
+measured slower on an H200."""
 MOST_ACCUMULATORS = 128
 """More than this, and twice the warps are taken."""
 
@@ -82,6 +82,8 @@ class Products:
     columns: frozenset[int] = frozenset()
     consumed: dict[int, int] = field(default_factory=dict)
     accumulators: int = 0
+    beside: int = 0
+    """accumulators among them that are not a product's own"""
     waste: float = 0.0
 
 
@@ -274,7 +276,8 @@ def _geometry(
             if consumed is not None and consumed.number not in found.layouts:
                 extent = max(found.consumed.get(consumed.number, 0), plan.k_extent)
                 found.consumed[consumed.number] = extent
-    found.accumulators += -(-_carried_beside(nest, axes, rows, columns) // (32 * found.warps))
+    found.beside = -(-_carried_beside(nest, axes, rows, columns) // (32 * found.warps))
+    found.accumulators += found.beside
     found.waste = 1 - needed / used if used else 0.0
     if found.accumulators > 224:
         raise fail(

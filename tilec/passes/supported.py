@@ -11,10 +11,10 @@ from tilec.source.diagnostics import fail
 def check_supported(program: t.Program) -> None:
     """Raise the code of the first construct that cannot be compiled."""
     for tensor in program.tensors:
-        if tensor.dtype.bits < 8:
+        if tensor.dtype.bits < 8 and tensor.role != "input":
             raise fail(
                 "E0513",
-                f"`{tensor.name}` has 4-bit elements, which cannot be compiled to CUDA yet",
+                f"`{tensor.name}` has 4-bit elements, which a kernel cannot write in CUDA yet",
                 tensor.span,
                 note="the reference interpreter runs it: `tilec run --device reference`",
             )

@@ -3,7 +3,7 @@
 A *tile size* is used only as an extent (after `by`, as the second argument of `span`) and in `require`, `tune` and `key`;
 every other bracket parameter is a *program* parameter, part of the meaning.
 
-The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 32, 32, … in the
+The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 64, 64, … in the
 order declared; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
 4096 elements.
 """
@@ -23,7 +23,7 @@ from tilec.source.text import Span
 from tilec.syntax import ast
 from tilec.syntax.loading import Binding, Scope
 
-PRODUCT_TILES = (128, 128, 32)
+PRODUCT_TILES = (128, 128, 64)
 """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last."""
 
 SETTINGS = ("stages", "warps", "mma", "math")

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BF16, BOOL, F16, F32, I32, DType
+from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.passes.lower.access import (
     Address,
@@ -419,8 +419,3 @@ def _hint(op: t.Op) -> str:
             return "as_" + op.out.type.dtype.name
         case _:
             return "t"
-
-
-def sixteen_bits(dtype: DType) -> bool:
-    """A float of 16 bits or fewer."""
-    return dtype.is_float and dtype.bits <= max(BF16.bits, F16.bits)

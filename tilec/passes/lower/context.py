@@ -72,7 +72,14 @@ class Context:
         """Names that outlive the scope in which they were taken: shared memory, axes of copies."""
         names = {b.name for b in self.shared} | {b.name for b in self.tiles}
         for axis in self.extra_axes:
-            names |= {axis.name, axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"}
+            names |= {
+                axis.name,
+                axis.coordinate,
+                axis.element,
+                axis.lane,
+                axis.step,
+                f"{axis.name}_sub",
+            }
         return names
 
     # ---- axes

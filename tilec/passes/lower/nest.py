@@ -11,12 +11,12 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.interior import Interior, find_interior
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
     not_compiled,
-    sixteen_bits,
     tail_count,
     vector_access,
 )
@@ -31,11 +31,18 @@ from tilec.passes.lower.products import (
     stage_now,
     staged_loads,
 )
+from tilec.passes.lower.questions import (
+    before_rounding,
+    coords_for,
+    costs_more_later,
+    half_values,
+    is_span_loop,
+    meets_others,
+    reject_hazards,
+)
 from tilec.passes.lower.reductions import THREAD, lower_reduce
-from tilec.passes.interior import Interior, find_interior
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, all_ops, operands
-from tilec.source.diagnostics import fail
 
 
 def lower_nest(
@@ -61,9 +68,17 @@ def lower_nest(
     for tile in program.tiles:
         names.unique(tile)
     context = Context(
-        program, nest, axes, placement, variant, definitions, facts, names, _half(nest, definitions)
+        program,
+        nest,
+        axes,
+        placement,
+        variant,
+        definitions,
+        facts,
+        names,
+        half_values(nest, definitions),
     )
-    _reject_hazards(context)
+    reject_hazards(context)
     for axis in variant.level.axes.values():
         for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
             names.used.add(word)
@@ -71,61 +86,12 @@ def lower_nest(
     for loop in nest.grid:
         c_name = names.unique(f"{loop.name}_tile" if loop.step is not None else loop.name)
         context.var_names[loop.index] = c_name
-        grid.append(k.GridDigit(c_name, loop.trips, _costs_more_later(nest, loop.index)))
+        grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
     statements = _Statements(context)
     context.lower_scalar = statements.op
     statements.block(nest.body)
     return finish(context, tuple(grid), name, body_name)
-
-
-def _costs_more_later(nest: t.Nest, index: Var) -> bool:
-    """Whether a later instance along a grid loop runs more trips, tried out with large sizes: those should start first."""
-
-    def trips(op: t.For, number: int) -> int:
-        return op.trips.evaluate(
-            lambda v: number if v == index else 1 << 14 if v.kind == "dim" else 128 if v.kind == "tile" else 0
-        )
-
-    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables]
-    return bool(loops) and all(trips(op, 8) > trips(op, 0) for op in loops)
-
-
-def _half(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
-    """Values that flow only into conversions to floats of 16 bits or fewer, through element-wise ops."""
-    found: set[int] = set()
-    for op in reversed(list(all_ops(nest.body))):
-        for value in op.outs:
-            users = definitions.users.get(value.id, [])
-            if users and all(_hides(user, found) for user in users):
-                found.add(value.id)
-    return frozenset(found)
-
-
-def _hides(user: t.Op, found: set[int]) -> bool:
-    match user:
-        case t.Cast():
-            return sixteen_bits(user.out.type.dtype) or user.out.id in found
-        case t.Elementwise() | t.Rearrange() | t.Fill():
-            return user.out.id in found
-        case t.Store():
-            return sixteen_bits(user.value.type.dtype)
-        case _:
-            return False
-
-
-def _reject_hazards(context: Context) -> None:
-    """A tile that is walked is read again by each of its sinks: it must not change in between."""
-    streams = context.variant.level.streams
-    for number, store in context.placement.hazards.items():
-        value = context.definitions.values[number]
-        if any(c is not None and c.number in streams for c in context.axes.of_value(value)):
-            raise fail(
-                "E0602",
-                f"`{store.access.tensor}` is overwritten while a row of it that does not fit registers is still needed",
-                store.span,
-                help="bound the row with `require`, or write to a tensor of its own",
-            )
 
 
 class _Statements:
@@ -291,7 +257,7 @@ class _Statements:
     def _stores(self, group: list[t.Store]) -> None:
         """Stores that walk the same axes share one walk."""
         context = self.context
-        meets = [s.access.tensor for s in group if self._meets_others(s)]
+        meets = [s.access.tensor for s in group if meets_others(self.context.nest, s)]
         if meets:
             context.out.append(k.CtaSync(f"reads of {meets[0]} before it is overwritten"))
         rest = list(group)
@@ -302,16 +268,6 @@ class _Statements:
             self._store_walk(same, axes)
         if meets:
             context.out.append(k.CtaSync(f"writes of {meets[0]} before it is read"))
-
-    def _meets_others(self, op: t.Store) -> bool:
-        """Whether another access of the instance may touch what this store writes, from another thread."""
-        return any(
-            isinstance(other, t.Load | t.Store | t.Atomic)
-            and other is not op
-            and other.access.tensor == op.access.tensor
-            and other.access != op.access
-            for other in all_ops(self.context.nest.body)
-        )
 
     def _access_axes(self, op: t.Store | t.Atomic) -> tuple[k.LoopAxis | None, ...]:
         context = self.context
@@ -328,10 +284,10 @@ class _Statements:
         after: list[k.Op] = []
         common: list[k.Expr] | None = None
         for op in group:
-            body.count(_before_rounding(context, op.value))
+            body.count(before_rounding(context, op.value))
         for op in group:
             coords = self._access_axes(op)
-            source = _before_rounding(context, op.value)
+            source = before_rounding(context, op.value)
             own = coords if source.type.rank else ()
             if source.type.rank:
                 own = tuple(
@@ -423,7 +379,7 @@ class _Statements:
             address.pointer,
             address.element,
             converted(expr, dtype),
-            _distinct(guards.all),
+            tuple(dict.fromkeys(guards.all)),
             span=op.span,
         )
         if axes:
@@ -436,7 +392,7 @@ class _Statements:
     def _loop(self, op: t.For) -> None:
         context = self.context
         name = context.names.unique(
-            f"{op.name}_tile" if op.name and _is_span_loop(op) else op.name or "trip"
+            f"{op.name}_tile" if op.name and is_span_loop(op) else op.name or "trip"
         )
         context.var_names[op.index] = name
         trips = context.index(op.trips)
@@ -464,6 +420,8 @@ class _Statements:
             self._yields(op, variables)
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
+        if ring is not None:
+            ring.tail(name)
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
@@ -537,7 +495,7 @@ class _Statements:
             context.out.append(k.Declare(variable, None, span=value.span))
             body = Body(context, variable.axes)
             body.count(carried.initial)
-            own = _coords_for(carried.initial, coords)
+            own = coords_for(carried.initial, coords)
             expr = converted(body.value(carried.initial, own), rep)
             body.finish(Guards(), [k.Assign(variable, expr)], [], value.span)
         self._rebind(value, variable)
@@ -577,7 +535,7 @@ class _Statements:
             coords = context.loop_axes(carried.entry)
             body = Body(context, variable.axes)
             body.count(following)
-            expr = converted(body.value(following, _coords_for(following, coords)), variable.rep)
+            expr = converted(body.value(following, coords_for(following, coords)), variable.rep)
             later = [c.next for c in op.carried[number + 1 :]]
             if not any(self._reads(value, carried.entry) for value in later):
                 body.finish(Guards(), [k.Assign(variable, expr)], [], carried.entry.span)
@@ -629,7 +587,7 @@ class _Statements:
                 coords = context.loop_axes(merge.result)
                 body = Body(context, variable.axes)
                 body.count(chosen)
-                expr = converted(body.value(chosen, _coords_for(chosen, coords)), variable.rep)
+                expr = converted(body.value(chosen, coords_for(chosen, coords)), variable.rep)
                 body.finish(Guards(), [k.Assign(variable, expr)], [], op.span)
             context.limits.pop()
             bodies.append(tuple(context.out))
@@ -639,41 +597,3 @@ class _Statements:
         )
         for merge, variable in zip(op.merges, variables, strict=True):
             self._rebind(merge.result, variable)
-
-
-def _coords_for(
-    value: t.Value, coords: tuple[k.LoopAxis | None, ...]
-) -> tuple[k.LoopAxis | None, ...]:
-    if value.type.rank == 0:
-        return ()
-    return tuple(
-        None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
-    )
-
-
-def _distinct(guards: tuple[k.Expr, ...]) -> tuple[k.Expr, ...]:
-    return tuple(dict.fromkeys(guards))
-
-
-def _is_span_loop(op: t.For) -> bool:
-    """Whether the loop's trips step by more than one coordinate: then its number is not the coordinate."""
-    for inner in all_ops(op.body):
-        if isinstance(inner, t.Load | t.Store | t.Atomic):
-            for term in inner.access.terms:
-                if isinstance(term, t.AtSpan) and op.index in term.start.variables:
-                    return True
-    return False
-
-
-def _before_rounding(context: Context, value: t.Value) -> t.Value:
-    """The value before a conversion that the store does itself, packed."""
-    op = context.definitions.defining.get(value.id)
-    if (
-        isinstance(op, t.Cast)
-        and value.id not in context.fragments
-        and value.id not in context.scalars
-        and value.type.dtype.is_float
-        and op.arg.type.dtype.is_float
-    ):
-        return op.arg
-    return value

@@ -5,8 +5,8 @@ A loop with staged loads becomes
     for stage in 0 .. stages-2:  copies of trip `stage` ; commit
     for trip:
         wait ; barrier                                  the tiles of this trip are there, the oldest slot is free
-        copies of trip + stages - 1 ; commit
         products on slot trip % stages, and everything else
+        copies of trip + stages - 1 ; commit
 """
 
 from __future__ import annotations
@@ -308,10 +308,27 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             col.layout.steps,
             _warp_first(row, 16),
             _warp_first(col, 8),
+            bool(products_of(context).beside) and isinstance(a, k.TileAddress),
+            _ahead_fits(context, plan, row, col),
             span=op.span,
         )
     )
     context.fragments[op.out.id] = target
+
+
+REGISTERS_BESIDES = 48
+"""Registers of a product's loop beside accumulators and operands: addresses, trip numbers."""
+
+
+def _ahead_fits(context: Context, plan: ProductPlan, row: k.LoopAxis, col: k.LoopAxis) -> bool:
+    """Whether a second set of operand registers fits beside the accumulators."""
+    operands_ = 4 * (row.layout.steps // 2) + 2 * col.layout.steps
+    steps = plan.k_extent // plan.product.k
+    threads = context.variant.level.threads
+    limit = min(255, 65536 // (threads * context.variant.blocks_per_sm))
+    if products_of(context).beside:
+        return False
+    return steps > 1 and context.variant.level.words + 2 * operands_ + REGISTERS_BESIDES <= limit
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
@@ -433,7 +450,9 @@ def _unrounded(context: Context, value: t.Value) -> t.Value:
     """The value before a conversion between floats that the packed form does."""
     op = context.definitions.defining.get(value.id)
     floats = isinstance(op, t.Cast) and op.arg.type.dtype == F32 and value.type.dtype.is_float
-    return op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
+    return (
+        op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
+    )
 
 
 # ---------------------------------------------------------------------------------------------- rings
@@ -466,7 +485,7 @@ class Ring:
         )
 
     def head(self, name: str) -> None:
-        """Wait for this trip's tiles, start those of a later one."""
+        """Wait for this trip's tiles."""
         context = self.context
         current = Sym.of(Var(name, "trip"))
         slot: k.Expr = k.Index(current % self.stages, I32)
@@ -474,13 +493,18 @@ class Ring:
         context.out.append(
             k.CtaSync("this trip's tiles have landed, those of the last trip are read")
         )
-        following = context.names.unique(f"{name}_next")
-        context.out.append(k.Let(following, I32, k.Index(current + (self.stages - 1), I32)))
-        later = Sym.of(Var(following, "trip"))
-        self._copies(later, k.Index(later % self.stages, I32))
         for operand, buffer, _ in self.tiles:
             context.staged[operand.source.id] = k.TileAddress(buffer.name, slot)
             context.ring_values.add(operand.source.id)
+
+    def tail(self, name: str) -> None:
+        """Start the copies of a later trip: behind this trip's work, whose first operands they must not delay."""
+        context = self.context
+        following = context.names.unique(f"{name}_next")
+        current = Sym.of(Var(name, "trip"))
+        context.out.append(k.Let(following, I32, k.Index(current + (self.stages - 1), I32)))
+        later = Sym.of(Var(following, "trip"))
+        self._copies(later, k.Index(later % self.stages, I32))
 
     def _copies(self, trip: Sym, slot: k.Expr) -> None:
         """The copies of one trip, if there is such a trip, and the end of their group."""

@@ -21,8 +21,9 @@ CODES: dict[str, CodeEntry] = {
         "tiles are checked and interpreted, but have no CUDA form yet.",
     ),
     "E0513": CodeEntry(
-        "4-bit tensors cannot be compiled yet",
-        "`i4` and `u4` tensors are checked and interpreted, but have no CUDA form yet.",
+        "4-bit tensors cannot be written yet",
+        "`i4` and `u4` inputs compile; outputs of 4-bit elements are checked and interpreted, but have no CUDA form yet: two "
+        "threads would write one byte. Write `i8` and pack it in a kernel of its own.",
     ),
     "E0514": CodeEntry(
         "no product of these element types",

@@ -1,0 +1,283 @@
+// What the emulator's checks of memory do off the common path, asynchronous copies, and counters.
+// Built once.
+#include "machine.h"
+
+namespace tilec_host {
+
+// ---- memory
+
+const Allocation* find_allocation(uintptr_t p, int bytes, bool store) {
+  const Launch& launch = *machine.launch;
+  const char* verb = store ? "writes" : "reads";
+  const Allocation* nearest = nullptr;
+  uintptr_t distance = ~uintptr_t(0);
+  for (int i = 0; i < launch.allocation_count; ++i) {
+    const Allocation& a = launch.allocations[i];
+    if (p >= a.begin && p + bytes <= a.end) {
+      if (store && !a.writable) fault(kGlobalBounds, -1, 0, "writes to the input `%s`", a.name);
+      recent = &a;
+      return &a;
+    }
+    const uintptr_t off = p < a.begin ? a.begin - p : p + bytes > a.end ? p + bytes - a.end : 0;
+    if (off < distance) {
+      distance = off;
+      nearest = &a;
+    }
+  }
+  if (!nearest) fault(kGlobalBounds, -1, 0, "%s %d bytes, and has no memory", verb, bytes);
+  const bool below = p < nearest->begin;
+  const unsigned long long away = below ? nearest->begin - p : p + bytes - nearest->end;
+  fault(kGlobalBounds, -1, 0, "%s %d bytes, %s `%s` by %llu bytes", verb, bytes,
+        below ? "which begin before" : "which end behind", nearest->name, away);
+}
+
+void check_written(const Allocation* a, uintptr_t p, int bytes) {
+  for (int i = 0; i < bytes; ++i) {
+    if (!a->written[p - a->begin + i]) {
+      fault(kUninitialised, -1, 0, "reads byte %llu of `%s`, which nothing has written",
+            static_cast<unsigned long long>(p - a->begin + i), a->name);
+    }
+  }
+}
+
+void misaligned(uintptr_t p, int access, const char* what) {
+  fault(kMisaligned, -1, 0, "accesses %d bytes of %s memory at an address that is %d modulo %d",
+        access, what, static_cast<int>(p % access), access);
+}
+
+void shared_bounds(const SharedAddress& where, int bytes, bool store) {
+  fault(kSharedBounds, -1, 0, "%s %d bytes at byte %lld of an array of %lld bytes in shared memory",
+        store ? "writes" : "reads", bytes, static_cast<long long>(where.at - where.begin),
+        static_cast<long long>(where.end - where.begin));
+}
+
+void* static_shared(uint32_t bytes, uint32_t align) {
+  Block& block = block_of(self);
+  if (align > 1024 || bytes + block.shared_bytes > kSharedLimit) {
+    fault(kSharedBounds, -1, 0, "declares %u bytes of shared memory", bytes);
+  }
+  if (block.static_bytes == 0) {
+    block.static_bytes = bytes;
+    block.shared_bytes += bytes;
+    memset(block.shared, 0xa5, bytes);
+  }
+  return block.shared;
+}
+
+void* dynamic_shared() {
+  Block& block = block_of(self);
+  return block.shared + (block.static_bytes + 1023) / 1024 * 1024;
+}
+
+namespace {
+
+/// A byte is read before anything was written there. Where another thread writes it before the next
+/// barrier, that is a race and reported as one; so the report waits.
+void unwritten(uint32_t at) {
+  Block& block = block_of(self);
+  if (block.unwritten.line >= 0) return;
+  block.unwritten = {self->line, self->thread, at};
+}
+
+}  // namespace
+
+void check_shared(uint32_t offset, int bytes, Access access) {
+  const Cta& cta = *self->cta;
+  const uint64_t mine = stamp_of(*self, access == kAtomic);
+  for (uint32_t at = offset; at < offset + bytes; ++at) {
+    Shadow& s = cta.shadow[at];
+    if (cta.pending && s.pending) {
+      fault(kRace, s.pending - 1, 0,
+            "accesses byte %u of shared memory while an asynchronous copy of thread %d to it is "
+            "under way", at, s.pending - 1);
+    }
+    const bool written = epoch_of(s.write) >= cta.first_epoch;
+    const bool both_atomic = access == kAtomic && (s.write & 1);
+    if (written && !both_atomic && !before_me(s.write)) {
+      const int other = thread_of(s.write);
+      fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
+            "%s byte %u of shared memory, which thread %d has written with no barrier between",
+            access == kRead ? "reads" : "writes", at, other);
+    }
+    if (access != kWrite && !written) unwritten(at);
+    if (access == kRead) {
+      if (epoch_of(s.read) != cta.epoch || thread_of(s.read) == self->thread) {
+        s.read = mine;
+      } else {
+        s.read_other = mine;
+      }
+    } else {
+      for (const uint64_t read : {s.read, s.read_other}) {
+        if (epoch_of(read) >= cta.first_epoch && !before_me(read)) {
+          const int other = thread_of(read);
+          fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
+                "writes byte %u of shared memory, which thread %d has read with no barrier between",
+                at, other);
+        }
+      }
+      s.write = mine;
+    }
+  }
+}
+
+// ---- asynchronous copies
+
+namespace {
+
+void land(Copy& copy) {
+  if (copy.landed) return;
+  copy.landed = true;
+  unsigned char* to = self->cta->shared + copy.at;
+  memcpy(to, copy.from, copy.read);
+  memset(to + copy.read, 0, copy.bytes - copy.read);
+}
+
+/// In chaos, anything that is under way in this thread may land now.
+void drift() {
+  if (machine.launch->mode != kChaos) return;
+  Fiber& fiber = me();
+  for (auto& group : fiber.groups) {
+    for (Copy& copy : group) {
+      if (random_below(4) == 0) land(copy);
+    }
+  }
+  for (Copy& copy : fiber.open) {
+    if (random_below(4) == 0) land(copy);
+  }
+}
+
+}  // namespace
+
+void async_copy(const SharedAddress& to, const void* from, int bytes, int read) {
+  drift();
+  Block& block = block_of(self);
+  enter_shared(to, bytes, bytes, kWrite);
+  const uintptr_t p = reinterpret_cast<uintptr_t>(from);
+  read = std::max(0, std::min(read, bytes));
+  if (read > 0) {
+    if (p % bytes != 0) misaligned(p, bytes, "global");
+    const Allocation* a = allocation_of(p, read, false);
+    if (a->written) check_written(a, p, read);
+    if (counting) count_access(p, read, 0, 0);
+  }
+  const uint32_t at = static_cast<uint32_t>(to.at);
+  Copy copy{at, bytes, read, from, false};
+  if (machine.launch->mode == kEarly) land(copy);
+  for (int i = 0; i < bytes; ++i) {
+    block.shadow[at + i].pending = static_cast<uint16_t>(self->thread + 1);
+  }
+  block.pending += bytes;
+  me().open.push_back(copy);
+}
+
+void async_commit() {
+  drift();
+  Fiber& fiber = me();
+  fiber.groups.push_back(std::move(fiber.open));
+  fiber.open.clear();
+}
+
+void async_wait(int groups) {
+  drift();
+  Fiber& fiber = me();
+  Block& block = block_of(self);
+  if (!fiber.open.empty()) {
+    fault(kUncommitted, -1, 0, "waits for asynchronous copies while %d are not committed",
+          static_cast<int>(fiber.open.size()));
+  }
+  while (static_cast<int>(fiber.groups.size()) > groups) {
+    for (Copy& copy : fiber.groups.front()) {
+      land(copy);
+      for (int i = 0; i < copy.bytes; ++i) {
+        Shadow& s = block.shadow[copy.at + i];
+        s.pending = 0;
+        s.write = stamp_of(fiber, false);
+      }
+      block.pending -= copy.bytes;
+    }
+    fiber.groups.pop_front();
+  }
+}
+
+// ---- counters
+
+void count_access(uintptr_t p, int bytes, int part, int kind) {
+  const int64_t block = block_of(self).block, line = self->line;
+  const int64_t n = machine.occurrences[{block, self->thread, line, kind, part}]++;
+  Request& r = machine.requests[{block, self->thread / 32, line, kind, part, n}];
+  r.bytes = static_cast<uint32_t>(bytes);
+  r.places[self->thread % 32] = p;
+}
+
+namespace {
+
+int64_t distinct(std::vector<uintptr_t>& places) {
+  std::sort(places.begin(), places.end());
+  return std::unique(places.begin(), places.end()) - places.begin();
+}
+
+/// Sectors of 32 bytes that the lanes touch.
+int64_t sectors(const Request& r) {
+  std::vector<uintptr_t> touched;
+  for (const auto& [lane, p] : r.places) {
+    for (uintptr_t s = p / 32; s <= (p + r.bytes - 1) / 32; ++s) touched.push_back(s);
+  }
+  return distinct(touched);
+}
+
+/// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a
+/// quarter.
+int64_t wavefronts(const Request& r) {
+  const int together = r.bytes <= 4 ? 32 : static_cast<int>(128 / r.bytes);
+  int64_t total = 0;
+  for (int first = 0; first < 32; first += together) {
+    std::vector<uintptr_t> words;
+    const auto end = r.places.lower_bound(first + together);
+    for (auto place = r.places.lower_bound(first); place != end; ++place) {
+      const uintptr_t p = place->second;
+      for (uintptr_t w = p / 4; w <= (p + r.bytes - 1) / 4; ++w) words.push_back(w);
+    }
+    words.resize(distinct(words));
+    int64_t banks[32] = {};
+    for (const uintptr_t w : words) ++banks[w % 32];
+    total += *std::max_element(banks, banks + 32);
+  }
+  return total;
+}
+
+}  // namespace
+
+void finish_requests(int64_t block) {
+  Launch& launch = *machine.launch;
+  const auto begin = machine.requests.lower_bound({block});
+  const auto end = machine.requests.lower_bound({block + 1});
+  for (auto place = begin; place != end; ++place) {
+    const auto& key = place->first;
+    const Request& r = place->second;
+    const int line = static_cast<int>(key[2]), kind = static_cast<int>(key[3]);
+    Counter* found = nullptr;
+    for (int i = 0; i < launch.counter_count; ++i) {
+      if (launch.counters[i].line == line && launch.counters[i].kind == kind) found = &launch.counters[i];
+    }
+    if (!found) {
+      if (launch.counter_count == launch.counter_capacity) continue;
+      found = &launch.counters[launch.counter_count++];
+      *found = Counter{line, kind, 0, 0, 0, 0};
+    }
+    std::vector<uintptr_t> bytes_touched;
+    for (const auto& [lane, p] : r.places) {
+      for (uint32_t i = 0; i < r.bytes; ++i) bytes_touched.push_back(p + i);
+    }
+    const int64_t touched = distinct(bytes_touched);
+    const int64_t unit = kind < 2 ? 32 : 128;
+    ++found->requests;
+    found->units += kind < 2 ? sectors(r) : wavefronts(r);
+    found->least += (touched + unit - 1) / unit;
+    found->bytes += static_cast<int64_t>(r.places.size()) * r.bytes;
+  }
+  machine.requests.erase(begin, end);
+  machine.occurrences.erase(machine.occurrences.lower_bound({block}),
+                            machine.occurrences.lower_bound({block + 1}));
+}
+
+}  // namespace tilec_host

@@ -1,0 +1,113 @@
+"""Kernel IR's expressions: what one thread computes, on scalars of one dtype each. Names are final C names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tilec.ir.dtypes import DType
+from tilec.ir.symbolic import Sym
+
+if TYPE_CHECKING:
+    from tilec.ir.kernel_ir import Fragment
+
+
+@dataclass(frozen=True)
+class Local:
+    """A C variable of dtype `rep`."""
+
+    name: str
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Literal_:
+    """A constant."""
+
+    value: bool | int | float
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Index:
+    """Integer arithmetic of sizes, starts and coordinates; the kernel's `names` give the C names of variables, a coordinate's is its
+    variable's own. 64-bit where `wide`."""
+
+    sym: Sym
+    rep: DType
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Element:
+    """The current element of a fragment or of a loaded vector."""
+
+    fragment: Fragment
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`pointer[offset]` where every guard holds, else 0."""
+
+    pointer: str
+    offset: Expr
+    rep: DType
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class SharedElement:
+    """`shared.buffer[offset]`."""
+
+    buffer: str
+    offset: Expr
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The neutral element of a reduction."""
+
+    op: str
+    rep: DType
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation of Tile IR on scalars of one dtype; `math` picks the accuracy of functions, "half" the forms whose error a
+    16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "indexed" (a value and its coordinate),
+    "index_of", "offset" (index · stride in 64 bits), "offset_add", "offset_sub" (plain int arithmetic that cannot overflow)."""
+
+    op: str
+    args: tuple[Expr, ...]
+    rep: DType
+    math: Literal["fast", "strict", "half"] = "fast"
+
+
+@dataclass(frozen=True)
+class LaneReduce:
+    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result. `axis` names the axis whose
+    constant says how many, "" where `lanes` is fixed."""
+
+    op: str
+    arg: Expr
+    rep: DType
+    axis: str
+    lanes: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class WarpCombine:
+    """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order."""
+
+    op: str
+    buffer: str
+    offset: Expr
+    stride: Expr
+    count: Expr
+    rep: DType
+
+
+Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"

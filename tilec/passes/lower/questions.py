@@ -1,0 +1,121 @@
+"""What lowering asks of a nest before it writes anything."""
+
+from __future__ import annotations
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import DType
+from tilec.ir.symbolic import Var
+from tilec.passes.lower.context import Context
+from tilec.passes.uses import Definitions, all_ops
+from tilec.source.diagnostics import fail
+
+
+def costs_more_later(nest: t.Nest, index: Var) -> bool:
+    """Whether a later instance along a grid loop runs more trips, tried out with large sizes: those should start first."""
+
+    def trips(op: t.For, number: int) -> int:
+        return op.trips.evaluate(
+            lambda v: (
+                number
+                if v == index
+                else 1 << 14
+                if v.kind == "dim"
+                else 128
+                if v.kind == "tile"
+                else 0
+            )
+        )
+
+    loops = [
+        op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables
+    ]
+    return bool(loops) and all(trips(op, 8) > trips(op, 0) for op in loops)
+
+
+def half_values(nest: t.Nest, definitions: Definitions) -> frozenset[int]:
+    """Values that flow only into conversions to floats of 16 bits or fewer, through element-wise ops."""
+    found: set[int] = set()
+    for op in reversed(list(all_ops(nest.body))):
+        for value in op.outs:
+            users = definitions.users.get(value.id, [])
+            if users and all(_hides(user, found) for user in users):
+                found.add(value.id)
+    return frozenset(found)
+
+
+def _hides(user: t.Op, found: set[int]) -> bool:
+    match user:
+        case t.Cast():
+            return sixteen_bits(user.out.type.dtype) or user.out.id in found
+        case t.Elementwise() | t.Rearrange() | t.Fill():
+            return user.out.id in found
+        case t.Store():
+            return sixteen_bits(user.value.type.dtype)
+        case _:
+            return False
+
+
+def reject_hazards(context: Context) -> None:
+    """A tile that is walked is read again by each of its sinks: it must not change in between."""
+    streams = context.variant.level.streams
+    for number, store in context.placement.hazards.items():
+        value = context.definitions.values[number]
+        if any(c is not None and c.number in streams for c in context.axes.of_value(value)):
+            raise fail(
+                "E0602",
+                f"`{store.access.tensor}` is overwritten while a row of it that does not fit registers is still needed",
+                store.span,
+                help="bound the row with `require`, or write to a tensor of its own",
+            )
+
+
+def is_span_loop(op: t.For) -> bool:
+    """Whether the loop's trips step by more than one coordinate: then its number is not the coordinate."""
+    for inner in all_ops(op.body):
+        if isinstance(inner, t.Load | t.Store | t.Atomic):
+            for term in inner.access.terms:
+                if isinstance(term, t.AtSpan) and op.index in term.start.variables:
+                    return True
+    return False
+
+
+def before_rounding(context: Context, value: t.Value) -> t.Value:
+    """The value before a conversion that the store does itself, packed."""
+    op = context.definitions.defining.get(value.id)
+    if (
+        isinstance(op, t.Cast)
+        and value.id not in context.fragments
+        and value.id not in context.scalars
+        and value.type.dtype.is_float
+        and op.arg.type.dtype.is_float
+    ):
+        return op.arg
+    return value
+
+
+def meets_others(nest: t.Nest, op: t.Store) -> bool:
+    """Whether another access of the instance may touch what this store writes, from another thread."""
+    return any(
+        isinstance(other, t.Load | t.Store | t.Atomic)
+        and other is not op
+        and other.access.tensor == op.access.tensor
+        and other.access != op.access
+        for other in all_ops(nest.body)
+    )
+
+
+def sixteen_bits(dtype: DType) -> bool:
+    """A float of 16 bits or fewer."""
+    return dtype.is_float and dtype.bits <= 16
+
+
+def coords_for(
+    value: t.Value, coords: tuple[k.LoopAxis | None, ...]
+) -> tuple[k.LoopAxis | None, ...]:
+    """The axes that a value of a nest is walked along; None where its extent is 1."""
+    if value.type.rank == 0:
+        return ()
+    return tuple(
+        None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
+    )
