@@ -29,7 +29,7 @@ class Facts:
     divisors: dict[Var, int] = field(default_factory=dict)
     positive: list[Sym] = field(default_factory=list)
     trips: dict[Var, Sym] = field(default_factory=dict)
-    _proved: dict[Sym, bool] = field(default_factory=dict, init=False, repr=False)
+    _proved: dict[Sym, bool] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(program: Program) -> Facts:
