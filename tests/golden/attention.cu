@@ -872,7 +872,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -916,7 +916,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -930,7 +930,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -998,19 +998,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1072,13 +1067,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1103,12 +1094,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1374,7 +1363,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1388,7 +1377,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1487,7 +1476,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1534,7 +1523,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1551,7 +1540,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1622,19 +1611,14 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1696,13 +1680,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1727,12 +1707,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1998,7 +1976,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2015,7 +1993,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -944,7 +944,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -994,7 +994,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1009,7 +1009,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1335,14 +1335,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -1393,9 +1399,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -1418,10 +1428,12 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1479,7 +1491,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1494,7 +1506,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1583,7 +1595,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1636,7 +1648,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1654,7 +1666,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1983,14 +1995,20 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -2041,9 +2059,13 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -2066,10 +2088,12 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -2127,7 +2151,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2145,7 +2169,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2311,7 +2335,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -2362,7 +2386,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2377,7 +2401,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2743,14 +2767,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -2801,9 +2833,15 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -2826,10 +2864,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -2886,7 +2926,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2901,7 +2941,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2990,7 +3030,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -3044,7 +3084,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3062,7 +3102,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3431,14 +3471,22 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -3489,9 +3537,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -3514,10 +3568,12 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -3574,7 +3630,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3592,7 +3648,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3767,11 +3823,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -3820,7 +3876,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3836,7 +3892,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4138,6 +4194,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4147,7 +4206,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4205,7 +4264,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4235,8 +4294,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4295,7 +4354,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4311,7 +4370,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4410,11 +4469,11 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -4466,7 +4525,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4484,7 +4543,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4788,6 +4847,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4797,7 +4859,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4855,7 +4917,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4885,8 +4947,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4945,7 +5007,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4963,7 +5025,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -762,7 +762,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -774,7 +774,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -869,7 +869,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -882,7 +882,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -975,7 +975,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -989,7 +989,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1007,7 +1007,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1021,7 +1021,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1122,7 +1122,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1136,7 +1136,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1154,7 +1154,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1168,7 +1168,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1352,7 +1352,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1364,7 +1364,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1459,7 +1459,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1472,7 +1472,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1565,7 +1565,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1579,7 +1579,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1597,7 +1597,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1611,7 +1611,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1712,7 +1712,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1726,7 +1726,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1744,7 +1744,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1758,7 +1758,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll

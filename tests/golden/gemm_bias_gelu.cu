@@ -749,7 +749,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
 
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -761,7 +761,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -856,7 +856,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
 
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -869,7 +869,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -967,7 +967,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -981,7 +981,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -999,7 +999,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1013,7 +1013,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1114,7 +1114,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1128,7 +1128,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1146,7 +1146,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1160,7 +1160,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll

@@ -1154,7 +1154,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1263,7 +1263,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1397,7 +1397,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1411,7 +1411,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1545,7 +1545,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1559,7 +1559,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1654,7 +1654,7 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step * kThreadsI + i_lane;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1723,7 +1723,7 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1914,8 +1914,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -1923,7 +1922,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -1937,7 +1936,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -2027,8 +2026,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2036,7 +2034,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -2050,7 +2048,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -2064,8 +2062,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 
@@ -2153,8 +2150,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -2163,7 +2159,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2177,7 +2173,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2196,7 +2192,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2210,7 +2206,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2305,8 +2301,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2315,7 +2310,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2329,7 +2324,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2348,7 +2343,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2362,7 +2357,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2380,8 +2375,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 
@@ -2619,7 +2613,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -2634,7 +2628,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -2660,51 +2654,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_aligned<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -2751,50 +2720,25 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_aligned<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -2843,50 +2787,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+        const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
         #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
-          #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+        for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+          const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+          const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol3> x_tile = {};
+          if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_3_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
           #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+          for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+            const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+            const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_3_at < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
           }
         }
       }
@@ -2933,50 +2853,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+        const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
         #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+        for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+          const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+          const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol4> x_tile = {};
+          if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_4_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
           #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+          for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+            const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+            const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_4_at < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
           }
         }
       }
@@ -3025,7 +2921,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -3040,7 +2936,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -3180,7 +3076,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3196,7 +3092,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3217,7 +3113,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3231,7 +3127,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3261,51 +3157,26 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -3352,50 +3223,25 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -3627,7 +3473,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3644,7 +3490,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3666,7 +3512,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3681,7 +3527,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3811,8 +3657,8 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
   cudaError_t status = host_check_arguments(arguments, &moe_swiglu_sentence);
   if (status != cudaSuccess) return status;
   if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
-    if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
-        16) && host_is_aligned(y, 4)) {
+    if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
+        && host_is_aligned(up, 16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
           + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
