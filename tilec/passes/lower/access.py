@@ -118,6 +118,15 @@ def span_guards(context: Context, axis: k.LoopAxis, term: t.AtSpan, dim: Sym) ->
     return guards
 
 
+def _shares(axis: k.LoopAxis) -> tuple[Sym, Sym]:
+    """What the thread's digit and the step add to the coordinate of a vector."""
+    layout = axis.layout
+    lane = Sym.of(Var(axis.lane, "local")) * layout.vector if layout.threads > 1 else Sym.of(0)
+    if not axis.vectorised and layout.steps == 1:
+        return lane, Sym.of(0)
+    return lane, Sym.of(Var(axis.step, "local")) * (layout.threads * layout.vector)
+
+
 @dataclass
 class Address:
     """`pointer + offset`: the offset of the current element and of the current vector's first element."""
@@ -143,9 +152,15 @@ class AddressBuilder:
         raise AssertionError("given by the body")
 
     def address(
-        self, access: t.Access, coords: tuple[k.LoopAxis | None, ...], writable: bool, span_op: t.Op
+        self,
+        access: t.Access,
+        coords: tuple[k.LoopAxis | None, ...],
+        writable: bool,
+        span_op: t.Op,
+        own_pointer: bool = False,
     ) -> Address:
-        """The address of an access whose axes run along `coords`."""
+        """The address of an access whose axes run along `coords`. `own_pointer`: each thread's share of the coordinates goes into
+        the pointer, so that its steps are at distances that all threads have in common."""
         context = self.context
         tensor = context.program.tensor(access.tensor)
         view = next((v for v in context.program.views if v.name == access.view), None)
@@ -178,7 +193,12 @@ class AddressBuilder:
                         guards.add(padding(context, axis))
                     if axis is not None:
                         moving = moving + coordinate(axis) * stride
-                        vector_moving = vector_moving + coordinate(axis, element=False) * stride
+                        if own_pointer and axis.layout.is_blocked and not axis.layout.streams:
+                            lane, step = _shares(axis)
+                            base = base + lane * stride
+                            vector_moving = vector_moving + step * stride
+                        else:
+                            vector_moving = vector_moving + coordinate(axis, element=False) * stride
                         if n == len(access.terms) - 1 and axis.vectorised and stride.constant == 1:
                             contiguous = True
                 case t.AtTile():

@@ -168,7 +168,7 @@ def emit_copy(
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
     before, words = len(context.out), set(context.names.used)
-    address = body.address(load.access, coords, writable=False, span_op=load)
+    address = body.address(load.access, coords, writable=False, span_op=load, own_pointer=True)
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
         del context.out[before:]
