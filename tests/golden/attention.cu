@@ -872,7 +872,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -916,7 +916,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -930,7 +930,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1374,7 +1374,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1388,7 +1388,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1487,7 +1487,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1534,7 +1534,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1551,7 +1551,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1998,7 +1998,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2015,7 +2015,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -982,7 +982,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -997,7 +997,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1473,7 +1473,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1488,7 +1488,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1653,7 +1653,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1670,7 +1670,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2148,7 +2148,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2165,7 +2165,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -1154,7 +1154,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1263,7 +1263,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1397,7 +1397,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1411,7 +1411,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1545,7 +1545,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1559,7 +1559,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1654,7 +1654,7 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step * kThreadsI + i_lane;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1723,7 +1723,7 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1861,7 +1861,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1870,10 +1870,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 8;
-  constexpr int kThreadsXRow = 16;
-  constexpr int kStepsWRow = 8;
-  constexpr int kThreadsWRow = 8;
+  constexpr int kStepsXRow = 4;
+  constexpr int kThreadsXRow = 32;
+  constexpr int kStepsWRow = 4;
+  constexpr int kThreadsWRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[4];
     SharedTile<bf16_t, 64, 128> w_tiles[4];
@@ -1885,7 +1885,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -1959,9 +1959,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
+        OperandB b_operand[2][4];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1982,7 +1982,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1992,9 +1992,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
+        OperandB b_operand[2][4];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2015,7 +2015,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2100,7 +2100,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -2109,10 +2109,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 8;
-  constexpr int kThreadsXRow = 16;
-  constexpr int kStepsWRow = 8;
-  constexpr int kThreadsWRow = 8;
+  constexpr int kStepsXRow = 4;
+  constexpr int kThreadsXRow = 32;
+  constexpr int kStepsWRow = 4;
+  constexpr int kThreadsWRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[4];
     SharedTile<bf16_t, 64, 128> w_tiles[4];
@@ -2124,7 +2124,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -2237,9 +2237,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
+        OperandB b_operand[2][4];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2260,7 +2260,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2270,9 +2270,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
+        const int col_first = thread / 64 % 4 * 32;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
+        OperandB b_operand[2][4];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2293,7 +2293,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2431,14 +2431,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
   grouped_gemm_body(x, w, starts, y, ROWS, K, N, E1, longest);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2501,13 +2501,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 256, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2544,19 +2544,19 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 8;
-  constexpr int kStepsXkRow = 4;
-  constexpr int kThreadsXkRow = 16;
-  constexpr int kStepsXkRow2 = 4;
-  constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsXkRow3 = 4;
-  constexpr int kThreadsXkRow3 = 16;
-  constexpr int kStepsXkRow4 = 4;
-  constexpr int kThreadsXkRow4 = 16;
-  constexpr int kStepsGateRow = 8;
-  constexpr int kThreadsGateRow = 8;
-  constexpr int kStepsUpRow = 8;
-  constexpr int kThreadsUpRow = 8;
+  constexpr int kStepsT = 4;
+  constexpr int kStepsXkRow = 2;
+  constexpr int kThreadsXkRow = 32;
+  constexpr int kStepsXkRow2 = 2;
+  constexpr int kThreadsXkRow2 = 32;
+  constexpr int kStepsXkRow3 = 2;
+  constexpr int kThreadsXkRow3 = 32;
+  constexpr int kStepsXkRow4 = 2;
+  constexpr int kThreadsXkRow4 = 32;
+  constexpr int kStepsGateRow = 4;
+  constexpr int kThreadsGateRow = 16;
+  constexpr int kStepsUpRow = 4;
+  constexpr int kThreadsUpRow = 16;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[4];
     SharedTile<bf16_t, 64, 128> up_tiles[4];
@@ -2570,13 +2570,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2664,47 +2664,23 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS && xk_col_at < xk_col_end) {
+            x_tile = load_aligned<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                && xk_col_at < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -2712,12 +2688,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2726,14 +2703,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -2751,50 +2728,25 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS && xk_col_2_at < xk_col_end) {
+            x_tile = load_aligned<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                && xk_col_2_at < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -2802,12 +2754,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2816,14 +2769,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -2843,50 +2796,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+        const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
         #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
-          #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+        for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+          const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+          const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol3> x_tile = {};
+          if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_3_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
           #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+          for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+            const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+            const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_3_at < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
           }
         }
       }
@@ -2894,12 +2823,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2908,14 +2838,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -2933,50 +2863,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+        const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
         #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+        for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+          const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+          const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol4> x_tile = {};
+          if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_4_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
           #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+          for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+            const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+            const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_4_at < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
           }
         }
       }
@@ -2984,12 +2890,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2998,14 +2905,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -3104,19 +3011,19 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 8;
-  constexpr int kStepsXkRow = 4;
-  constexpr int kThreadsXkRow = 16;
-  constexpr int kStepsXkRow2 = 4;
-  constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsXkRow3 = 4;
-  constexpr int kThreadsXkRow3 = 16;
-  constexpr int kStepsXkRow4 = 4;
-  constexpr int kThreadsXkRow4 = 16;
-  constexpr int kStepsGateRow = 8;
-  constexpr int kThreadsGateRow = 8;
-  constexpr int kStepsUpRow = 8;
-  constexpr int kThreadsUpRow = 8;
+  constexpr int kStepsT = 4;
+  constexpr int kStepsXkRow = 2;
+  constexpr int kThreadsXkRow = 32;
+  constexpr int kStepsXkRow2 = 2;
+  constexpr int kThreadsXkRow2 = 32;
+  constexpr int kStepsXkRow3 = 2;
+  constexpr int kThreadsXkRow3 = 32;
+  constexpr int kStepsXkRow4 = 2;
+  constexpr int kThreadsXkRow4 = 32;
+  constexpr int kStepsGateRow = 4;
+  constexpr int kThreadsGateRow = 16;
+  constexpr int kStepsUpRow = 4;
+  constexpr int kThreadsUpRow = 16;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[4];
     SharedTile<bf16_t, 64, 128> up_tiles[4];
@@ -3130,13 +3037,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -3313,12 +3220,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -3327,14 +3235,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -3403,12 +3311,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -3417,14 +3326,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -3495,12 +3404,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -3509,14 +3419,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -3585,12 +3495,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 4 * 32;
+        OperandA a_operand[2][2];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -3599,14 +3510,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -3745,7 +3656,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3753,7 +3664,7 @@ moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
   moe_swiglu_body(x, gate, up, token, expert_of_block, y, TOKENS, K, N, ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3811,15 +3722,15 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
   cudaError_t status = host_check_arguments(arguments, &moe_swiglu_sentence);
   if (status != cudaSuccess) return status;
   if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
-    if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
-        16) && host_is_aligned(y, 4)) {
+    if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
+        && host_is_aligned(up, 16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 256, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 256, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }
