@@ -31,6 +31,7 @@ struct Copy {
 };
 
 struct Fiber : Thread {
+  std::vector<uint32_t> clocks;         // what `seen` points to
   Context context;
   State state;
   uint32_t mask;      // of the collective that it waits in
@@ -67,7 +68,18 @@ struct Unwritten {
   uint32_t at;
 };
 
+/// Memory that is zero and takes no room before it is touched.
+template <class T>
+struct Zeroed {
+  explicit Zeroed(size_t count) : data(static_cast<T*>(calloc(count, sizeof(T)))) {}
+  ~Zeroed() { free(data); }
+  Zeroed(const Zeroed&) = delete;
+  Zeroed& operator=(const Zeroed&) = delete;
+  T* data;
+};
+
 struct Block : Cta {
+  Block() : Cta{}, memory(kSharedLimit + 1024), shadows(kSharedLimit) {}
   Unwritten unwritten;
   bool active;
   int block, live;
@@ -75,8 +87,8 @@ struct Block : Cta {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
-  std::vector<unsigned char> memory;
-  std::vector<Shadow> shadows;
+  Zeroed<unsigned char> memory;
+  Zeroed<Shadow> shadows;
 };
 
 struct Request {
@@ -138,7 +150,11 @@ inline bool before_me(uint64_t s) {
 /// everything.
 inline uint32_t* clocks_of(Thread& t) {
   const Block& block = block_of(&t);
-  if (!t.seen) t.seen = static_cast<uint32_t*>(malloc(kMostThreads * sizeof(uint32_t)));
+  if (!t.seen) {
+    Fiber& fiber = static_cast<Fiber&>(t);
+    fiber.clocks.resize(block.fibers.size());
+    t.seen = fiber.clocks.data();
+  }
   if (t.seen_epoch != block.epoch) {
     memset(t.seen, 0, block.fibers.size() * sizeof(uint32_t));
     t.seen_epoch = block.epoch;

@@ -59,6 +59,7 @@ void* static_shared(uint32_t bytes, uint32_t align) {
   if (block.static_bytes == 0) {
     block.static_bytes = bytes;
     block.shared_bytes += bytes;
+    memset(block.shared, 0xa5, bytes);
   }
   return block.shared;
 }

@@ -68,11 +68,11 @@ void start_block(Block& block, int number, int slot) {
   block.unwritten = {-1, 0, 0};
   block.shared_bytes = machine.launch->shared_bytes;
   if (block.pending) {
-    for (Shadow& s : block.shadows) s.pending = 0;
+    for (uint32_t i = 0; i < kSharedLimit; ++i) block.shadow[i].pending = 0;
   }
   block.pending = 0;
   block.first_epoch = ++block.epoch;
-  memset(block.shared, 0xa5, kSharedLimit);
+  memset(block.shared, 0xa5, machine.launch->shared_bytes);
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = block.fibers[i];
     fiber.line = 0;
@@ -181,50 +181,17 @@ void make_blocks(int count) {
     auto block = std::make_unique<Block>();
     block->fibers.resize(threads);
     block->warps.resize((threads + 31) / 32);
-    block->memory.resize(kSharedLimit + 1024);
-    const uintptr_t base = reinterpret_cast<uintptr_t>(block->memory.data());
-    block->shared = block->memory.data() + (1024 - base % 1024) % 1024;
-    block->shadows.resize(kSharedLimit);
-    block->shadow = block->shadows.data();
+    const uintptr_t base = reinterpret_cast<uintptr_t>(block->memory.data);
+    block->shared = block->memory.data + (1024 - base % 1024) % 1024;
+    block->shadow = block->shadows.data;
     machine.blocks.push_back(std::move(block));
   }
   machine.stacks = std::make_unique<Stacks>(count * threads, kStackBytes);
 }
 
-}  // namespace
-
-void fault(Code code, int other, int other_line, const char* form, ...) {
-  va_list rest;
-  va_start(rest, form);
-  record(code, self->line, self->thread, block_of(self).block, other, other_line, form, rest);
-  va_end(rest);
-  while (true) leave();
-}
-
-int run(Launch* launch, Invoke invoke, void* kernel) {
-  launch->fault = Fault{};
-  launch->counter_count = 0;
-  machine.launch = launch;
-  machine.invoke = invoke;
-  machine.kernel = kernel;
-  machine.random = launch->seed * 2 + 0x9e3779b97f4a7c15u;
-  machine.requests.clear();
-  machine.occurrences.clear();
-  counting = launch->counting != 0;
-  static const Allocation nothing{1, 0, nullptr, "", 0};
-  recent = &nothing;
-  blockDim = dim3{static_cast<unsigned>(launch->block), 1, 1};
-  gridDim = dim3{static_cast<unsigned>(launch->grid), 1, 1};
-  const int resident = static_cast<int>(std::min<int64_t>(launch->resident, launch->grid));
-  const int threads = launch->block;
-  if (static_cast<int>(machine.blocks.size()) != resident ||
-      static_cast<int>(machine.blocks[0]->fibers.size()) != threads) {
-    make_blocks(resident);
-  }
-  if (!machine.stacks->whole()) {
-    machine.blocks.clear();
-    return 2;
-  }
+/// Runs all CTAs, as many at a time as are resident. Returns 1 after a fault.
+int run_blocks(int resident) {
+  Launch* launch = machine.launch;
   int64_t next = 0;
   for (auto& block : machine.blocks) block->active = false;
   for (int b = 0; b < resident; ++b) start_block(*machine.blocks[b], static_cast<int>(next++), b);
@@ -259,8 +226,41 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
       return 1;
     }
   }
-  fflush(stdout);
   return 0;
+}
+
+}  // namespace
+
+void fault(Code code, int other, int other_line, const char* form, ...) {
+  va_list rest;
+  va_start(rest, form);
+  record(code, self->line, self->thread, block_of(self).block, other, other_line, form, rest);
+  va_end(rest);
+  while (true) leave();
+}
+
+int run(Launch* launch, Invoke invoke, void* kernel) {
+  launch->fault = Fault{};
+  launch->counter_count = 0;
+  machine.launch = launch;
+  machine.invoke = invoke;
+  machine.kernel = kernel;
+  machine.random = launch->seed * 2 + 0x9e3779b97f4a7c15u;
+  machine.requests.clear();
+  machine.occurrences.clear();
+  counting = launch->counting != 0;
+  static const Allocation nothing{1, 0, nullptr, "", 0};
+  recent = &nothing;
+  blockDim = dim3{static_cast<unsigned>(launch->block), 1, 1};
+  gridDim = dim3{static_cast<unsigned>(launch->grid), 1, 1};
+  const int resident = static_cast<int>(std::min<int64_t>(launch->resident, launch->grid));
+  make_blocks(resident);
+  const int status = machine.stacks->whole() ? run_blocks(resident) : 2;
+  // Every kernel has a library, and a machine, of its own: what is not in use is given back.
+  machine.blocks.clear();
+  machine.stacks.reset();
+  fflush(stdout);
+  return status;
 }
 
 void trap() { fault(kTrap, -1, 0, "stops the kernel"); }

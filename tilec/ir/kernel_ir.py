@@ -433,6 +433,8 @@ class Product(Op):
     col_tiles: int
     row_first: str
     col_first: str
+    rolled: bool = False
+    """the loop over the consumed axis stays a loop: registers are short"""
     ahead: bool = False
     """operands of the next step are read while this one multiplies: twice their registers"""
 

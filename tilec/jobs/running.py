@@ -357,7 +357,7 @@ def _facts(request: RunRequest, gpu: Gpu | Emulator | None) -> dict[str, Any]:
 
     driver = query_driver()
     return {
-        "commit": _commit(),
+        "commit": commit(),
         "device": gpu.name if gpu else "reference",
         "arch": gpu.arch if gpu else "",
         "driver": ".".join(map(str, driver.version)) if driver.version else "",
@@ -366,7 +366,7 @@ def _facts(request: RunRequest, gpu: Gpu | Emulator | None) -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of the checkout that runs, `-dirty` where files differ from it; "" for an installed wheel."""
     import subprocess
 

@@ -33,7 +33,7 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
 ACCUMULATORS_PER_THREAD = 128
 """f32 accumulators of a thread: warp tiles of 64 x 64 read each operand byte for 64 others. Half of it and twice the warps was
 measured slower on an H200."""
-MOST_ACCUMULATORS = 96
+MOST_ACCUMULATORS = 128
 """More than this, and twice the warps are taken."""
 
 WHOLE_ROWS_FROM = 64

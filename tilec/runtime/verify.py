@@ -16,7 +16,7 @@ from tilec.reference.bounds import Comparison, compare
 from tilec.reference.check import check_blocks
 from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import Array, unpack
-from tilec.reference.sampling import select
+from tilec.reference.sampling import LIMIT, select
 from tilec.runtime.arguments import CallSizes, tensor_shape, tensor_strides
 from tilec.runtime.host import HostValue
 from tilec.source.diagnostics import TileError, fail
@@ -98,8 +98,8 @@ class Bounds:
     problem: str = ""
 
 
-def interpreter_bounds(case: Case, *, keep_values: bool = True) -> Bounds:
-    """Run the interpreter with bounds: every instance, or a sample where that is too much. Raises TileError for a fault of
+def interpreter_bounds(case: Case, *, keep_values: bool = True, limit: int = LIMIT) -> Bounds:
+    """Run the interpreter with bounds: every instance, or a sample where that is more than `limit` operations. Raises TileError for a fault of
     the program (E0902, E0903)."""
     largest = max((prod(tensor_shape(t, case.sizes.environment)) for t in case.written), default=0)
     if largest > MOST_ELEMENTS:
@@ -110,7 +110,7 @@ def interpreter_bounds(case: Case, *, keep_values: bool = True) -> Bounds:
         runner = Interpreter(
             case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
         )
-        selection = select(runner, case.seed)
+        selection = select(runner, case.seed, limit)
         runner.run(selection.instances)
     except TileError as error:
         if all(d.code == "E0906" for d in error.diagnostics):

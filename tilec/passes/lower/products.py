@@ -308,6 +308,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             col.layout.steps,
             _warp_first(row, 16),
             _warp_first(col, 8),
+            bool(products_of(context).beside) and isinstance(a, k.TileAddress),
             _ahead_fits(context, plan, row, col),
             span=op.span,
         )

@@ -1,0 +1,1 @@
+"""The parts of `bench/verify.py`: each returns an Evidence."""

@@ -1,0 +1,110 @@
+"""The kernels of the samples: compiled, and built by many processes at once before a GPU is used."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.compiler import compile_file
+from tilec.source.diagnostics import TileError
+from tilec.syntax import ast
+from tilec.syntax.loading import Program as Files
+from tilec.syntax.loading import load
+from tilec.toolchain.build import BuildKind, Built, build, find_toolchain
+from tilec.toolchain.cache import default_cache
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "samples"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel of a file, with its compile-time parameters."""
+
+    path: str
+    kernel: str
+    defines: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel, compiled and built."""
+
+    source: Source
+    compiled: CompiledFile
+    built: Built
+
+    @property
+    def kernel(self) -> CompiledKernel:
+        """The kernel itself."""
+        return self.compiled.kernel(self.source.kernel)
+
+
+def sources(paths: Iterable[Path] | None = None, only: Iterable[str] = ()) -> list[Source]:
+    """Every kernel of the samples (or of `paths`); `only` names some of them."""
+    wanted = set(only)
+    found = []
+    for path in paths or sorted(SAMPLES.glob("*.tile")):
+        names = [i.name for i in load(str(path)).main.items if isinstance(i, ast.Kernel)]
+        found += [Source(str(path), n) for n in names if not wanted or n in wanted]
+    return found
+
+
+def build_all(
+    wanted: Iterable[Source], arch: str, kind: BuildKind, jobs: int
+) -> tuple[list[Ready], list[tuple[Source, TileError]]]:
+    """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. Raises TileError where nvcc rejects one."""
+    compiled: list[tuple[Source, CompiledFile]] = []
+    refused = []
+    for source in wanted:
+        try:
+            result = compile_file(
+                source.path, kernel=source.kernel, archs=(arch,), defines=dict(source.defines)
+            )
+            compiled.append((source, result))
+        except TileError as error:
+            refused.append((source, error))
+    texts = [c.cu for _, c in compiled]
+    ready = [
+        Ready(s, c, b)
+        for (s, c), b in zip(compiled, build_texts(texts, arch, kind, jobs), strict=True)
+    ]
+    return ready, refused
+
+
+def build_texts(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list[Built]:
+    """CUDA texts built at once, from the cache where they have been built before."""
+    cache = default_cache()
+    toolchain = find_toolchain(cache=cache)
+    with ThreadPoolExecutor(jobs) as pool:
+        made = pool.map(
+            lambda text: build(kind, text, (arch,), toolchain=toolchain, cache=cache),
+            texts,
+        )
+        return list(made)
+
+
+def library_path(text: str, built: Built) -> Path:
+    """The shared library as a file."""
+    folder = Path(os.environ.get("TILEC_BENCH_DIR", tempfile.gettempdir()))
+    path = folder / f"verify_{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(built.blob)
+        part.rename(path)
+    return path
+
+
+def syntax_of(source: Source) -> tuple[Files, ast.Kernel]:
+    """The files and the kernel's syntax."""
+    files = load(source.path)
+    for item in files.main.items:
+        if isinstance(item, ast.Kernel) and item.name == source.kernel:
+            return files, item
+    raise KeyError(source.kernel)
