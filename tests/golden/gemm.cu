@@ -718,13 +718,13 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 64, 128> b_tiles[4];
@@ -734,7 +734,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -762,7 +762,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -774,7 +774,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -796,9 +796,9 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -819,7 +819,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -829,9 +829,9 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -852,7 +852,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -869,7 +869,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -882,7 +882,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -930,13 +930,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 64, 128> b_tiles[4];
@@ -946,7 +946,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -975,7 +975,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -989,7 +989,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1007,7 +1007,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1021,7 +1021,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1048,9 +1048,9 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1071,7 +1071,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1081,9 +1081,9 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1104,7 +1104,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1122,7 +1122,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1136,7 +1136,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1154,7 +1154,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1168,7 +1168,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1229,13 +1229,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nn_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nn_body_2(a, b, c, M, K, N);
@@ -1283,11 +1283,11 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4)) {
       status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          256, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 131072}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -1308,13 +1308,13 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 8;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 32;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 128, 64> b_tiles[4];
@@ -1324,7 +1324,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1352,7 +1352,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1364,7 +1364,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1386,9 +1386,9 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1409,7 +1409,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1419,9 +1419,9 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1442,7 +1442,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1459,7 +1459,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1472,7 +1472,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1520,13 +1520,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 8;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 32;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 128, 64> b_tiles[4];
@@ -1536,7 +1536,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1565,7 +1565,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1579,7 +1579,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1597,7 +1597,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1611,7 +1611,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1638,9 +1638,9 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1661,7 +1661,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1671,9 +1671,9 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1694,7 +1694,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1712,7 +1712,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1726,7 +1726,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1744,7 +1744,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1758,7 +1758,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1819,13 +1819,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nt_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nt_body_2(a, b, c, M, K, N);
@@ -1873,11 +1873,11 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
         && N % 2 == 0) {
       status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          256, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 131072}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

@@ -705,13 +705,13 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 64, 128> b_tiles[4];
@@ -721,7 +721,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -749,7 +749,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
 
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -761,7 +761,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -783,9 +783,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -806,7 +806,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -816,9 +816,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -839,7 +839,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -856,7 +856,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
 
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -869,7 +869,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -922,13 +922,13 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
-  constexpr int kStepsBRow = 4;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
+  constexpr int kStepsBRow = 8;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> a_tiles[4];
     SharedTile<bf16_t, 64, 128> b_tiles[4];
@@ -938,7 +938,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -967,7 +967,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -981,7 +981,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -999,7 +999,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1013,7 +1013,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1040,9 +1040,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1063,7 +1063,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1073,9 +1073,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1096,7 +1096,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1114,7 +1114,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1128,7 +1128,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1146,7 +1146,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1160,7 +1160,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1229,13 +1229,13 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_gelu_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_bias_gelu_body(a, b, bias, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_gelu_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_bias_gelu_body_2(a, b, bias, c, M, K, N);
@@ -1284,12 +1284,12 @@ extern "C" cudaError_t gemm_bias_gelu(const void* a, const void* b, const void* 
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(bias, 4) && host_is_aligned(c, 4)) {
       status = host_launch(gemm_bias_gelu_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 131072}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
           M, K, N);
     } else {
       status = host_launch(gemm_bias_gelu_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 256, 131072}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
           M, K, N);
     }

@@ -1861,7 +1861,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -1870,10 +1870,10 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[4];
     SharedTile<bf16_t, 64, 128> w_tiles[4];
@@ -1885,7 +1885,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -1923,7 +1923,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -1937,7 +1937,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -1959,9 +1959,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -1982,7 +1982,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1992,9 +1992,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2015,7 +2015,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2036,7 +2036,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -2050,7 +2050,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -2100,7 +2100,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
@@ -2109,10 +2109,10 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
   constexpr int kStepsT3 = 8;
-  constexpr int kStepsXRow = 4;
-  constexpr int kThreadsXRow = 32;
-  constexpr int kStepsWRow = 4;
-  constexpr int kThreadsWRow = 16;
+  constexpr int kStepsXRow = 8;
+  constexpr int kThreadsXRow = 16;
+  constexpr int kStepsWRow = 8;
+  constexpr int kThreadsWRow = 8;
   struct Shared {
     SharedTile<bf16_t, 128, 64> x_tiles[4];
     SharedTile<bf16_t, 64, 128> w_tiles[4];
@@ -2124,7 +2124,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -2163,7 +2163,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2177,7 +2177,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2196,7 +2196,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2210,7 +2210,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2237,9 +2237,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2260,7 +2260,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2270,9 +2270,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     } else {
       {
         const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 4 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
           load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
@@ -2293,7 +2293,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2315,7 +2315,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2329,7 +2329,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2348,7 +2348,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2362,7 +2362,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2431,14 +2431,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
   grouped_gemm_body(x, w, starts, y, ROWS, K, N, E1, longest);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 grouped_gemm_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ w,
     const int* __restrict__ starts, bf16_t* __restrict__ y, int ROWS, int K, int N, int E1,
     int longest) {
@@ -2501,13 +2501,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 4)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2544,19 +2544,19 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[4];
     SharedTile<bf16_t, 64, 128> up_tiles[4];
@@ -2570,13 +2570,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2619,7 +2619,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -2634,7 +2634,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -2688,13 +2688,12 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2703,14 +2702,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -2754,13 +2753,12 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2769,14 +2767,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -2823,13 +2821,12 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2838,14 +2835,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -2890,13 +2887,12 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2905,14 +2901,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -2932,7 +2928,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -2947,7 +2943,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -3011,19 +3007,19 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 4;
-  constexpr int kStepsXkRow = 2;
-  constexpr int kThreadsXkRow = 32;
-  constexpr int kStepsXkRow2 = 2;
-  constexpr int kThreadsXkRow2 = 32;
-  constexpr int kStepsXkRow3 = 2;
-  constexpr int kThreadsXkRow3 = 32;
-  constexpr int kStepsXkRow4 = 2;
-  constexpr int kThreadsXkRow4 = 32;
-  constexpr int kStepsGateRow = 4;
-  constexpr int kThreadsGateRow = 16;
-  constexpr int kStepsUpRow = 4;
-  constexpr int kThreadsUpRow = 16;
+  constexpr int kStepsT = 8;
+  constexpr int kStepsXkRow = 4;
+  constexpr int kThreadsXkRow = 16;
+  constexpr int kStepsXkRow2 = 4;
+  constexpr int kThreadsXkRow2 = 16;
+  constexpr int kStepsXkRow3 = 4;
+  constexpr int kThreadsXkRow3 = 16;
+  constexpr int kStepsXkRow4 = 4;
+  constexpr int kThreadsXkRow4 = 16;
+  constexpr int kStepsGateRow = 8;
+  constexpr int kThreadsGateRow = 8;
+  constexpr int kStepsUpRow = 8;
+  constexpr int kThreadsUpRow = 8;
   struct Shared {
     SharedTile<bf16_t, 64, 128> gate_tiles[4];
     SharedTile<bf16_t, 64, 128> up_tiles[4];
@@ -3037,13 +3033,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int t_first = thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 64 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -3087,7 +3083,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3103,7 +3099,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3124,7 +3120,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3138,7 +3134,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3220,13 +3216,12 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -3235,14 +3230,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -3311,13 +3306,12 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -3326,14 +3320,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -3404,13 +3398,12 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -3419,14 +3412,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
@@ -3495,13 +3488,12 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 4 * 32;
-        OperandA a_operand[2][2];
+        const int col_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][4];
         OperandB b_operand[2][4];
         #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -3510,14 +3502,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
+            for (int mt = 0; mt < 4; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
+          for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
@@ -3538,7 +3530,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3555,7 +3547,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3577,7 +3569,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3592,7 +3584,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3656,7 +3648,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3664,7 +3656,7 @@ moe_swiglu_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
   moe_swiglu_body(x, gate, up, token, expert_of_block, y, TOKENS, K, N, ROWS);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 moe_swiglu_kernel_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ gate,
     const bf16_t* __restrict__ up, const int* __restrict__ token,
     const int* __restrict__ expert_of_block, bf16_t* __restrict__ y, int TOKENS, int K, int N,
@@ -3725,12 +3717,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
         && host_is_aligned(up, 16) && host_is_aligned(y, 4)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 256, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }
