@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -460,10 +459,8 @@ class _Statements:
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
             if whole:
-                context.facts = replace(
-                    facts,
-                    trips={**facts.trips, op.index: interior.end},
-                    positive=[*facts.positive, Sym.of(op.index) - interior.first + 1],
+                context.facts = facts.knowing(
+                    {op.index: interior.end}, [Sym.of(op.index) - interior.first + 1]
                 )
                 context.holds = holds | interior.holds
             outer, context.out = context.out, []
