@@ -998,19 +998,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1072,13 +1067,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1103,12 +1094,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1622,19 +1611,14 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1696,13 +1680,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1727,12 +1707,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }

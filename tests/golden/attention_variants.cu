@@ -1335,14 +1335,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -1393,9 +1399,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -1418,10 +1428,12 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1983,14 +1995,20 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -2041,9 +2059,13 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -2066,10 +2088,12 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -2743,14 +2767,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -2801,9 +2833,15 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -2826,10 +2864,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -3431,14 +3471,22 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -3489,9 +3537,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -3514,10 +3568,12 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4138,6 +4194,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4147,7 +4206,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4205,7 +4264,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4235,8 +4294,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4788,6 +4847,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4797,7 +4859,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4855,7 +4917,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4885,8 +4947,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }

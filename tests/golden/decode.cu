@@ -1289,7 +1289,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end = ceil_div(length_value, 16) - BN * j_tile;
+      const int s_end_2 = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end_3 = length_value - BN * j_tile - s * ceil_div(length_value, 16);
       const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
@@ -1300,7 +1302,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
             }
           }
@@ -1370,7 +1372,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               sum_p[g_step] += p[g_step][s_step][s_sub];
             }
           }
@@ -1413,8 +1415,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
+                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
+                : convert<bf16_t>(0.0f);
           }
         }
       }
@@ -1964,7 +1967,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end = ceil_div(length_value, 16) - BN * j_tile;
+      const int s_end_2 = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end_3 = length_value - BN * j_tile - s * ceil_div(length_value, 16);
       const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
@@ -1975,7 +1980,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
             }
           }
@@ -2045,7 +2050,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               sum_p[g_step] += p[g_step][s_step][s_sub];
             }
           }
@@ -2088,8 +2093,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
+                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
+                : convert<bf16_t>(0.0f);
           }
         }
       }

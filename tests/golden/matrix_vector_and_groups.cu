@@ -2660,7 +2660,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
@@ -2672,14 +2671,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
           const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
           Vector<bf16_t, kWidthXkCol> x_tile = {};
-          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS && xk_col_at < xk_col_end) {
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
             x_tile = load_aligned<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
           #pragma unroll
           for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
             const int xk_col_el = xk_col_at + xk_col_sub;
             const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_at < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
             *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
@@ -2736,7 +2735,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
               : int{};
           Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS && xk_col_2_at < xk_col_end) {
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
             x_tile = load_aligned<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
                 * K);
           }
@@ -2744,7 +2743,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
             const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
             const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                && xk_col_2_at < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
             *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
@@ -3164,51 +3163,26 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -3255,50 +3229,25 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
