@@ -3823,7 +3823,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
@@ -4469,7 +4469,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;

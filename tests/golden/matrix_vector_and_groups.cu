@@ -1914,8 +1914,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -2027,8 +2026,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2064,8 +2062,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 
@@ -2153,8 +2150,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -2305,8 +2301,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2380,8 +2375,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 

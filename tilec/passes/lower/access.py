@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
+from tilec.ir.symbolic import Apply, Sym, Var, sym_max, sym_min
 from tilec.passes.axes import term_axes
 from tilec.passes.lower.context import Context, converted
 
@@ -51,6 +51,7 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
         digit = axis.layout.vector
         if digit == 1 or facts.divides(axis.extent, digit):
             return guards
+    limit = _tightest(context, limit, capacity)
     bound = context.limit(limit, axis.name)
     if axis.layout.vector == 1 or facts.divides(limit, axis.layout.vector):
         at = k.Index(coordinate(axis, element=False), I32)
@@ -60,6 +61,20 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
         guards.element.append(k.Apply("lt", (at, bound), BOOL))
         guards.tails.append((axis, bound))
     return guards
+
+
+def _tightest(context: Context, limit: Sym, capacity: int) -> Sym:
+    """`min(a, b) - c` without what no coordinate below `capacity` reaches: a span's own end, say, which leaves 32 bits where the
+    span starts near 2^31."""
+    for monomial, coefficient in limit.terms:
+        atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+        if not capacity or not isinstance(atom, Apply) or atom.op != "min":
+            continue
+        rest = limit - Sym.of(atom)
+        kept = [a for a in atom.args if not context.facts.prove_nonnegative(a + rest - capacity)]
+        if kept and len(kept) < len(atom.args):
+            return sym_min(kept) + rest
+    return limit
 
 
 def at_least(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:

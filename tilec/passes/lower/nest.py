@@ -28,6 +28,7 @@ from tilec.passes.lower.products import (
     rings,
     stage_now,
     staged_loads,
+    store_lines,
 )
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -261,6 +262,9 @@ class _Statements:
         rest = list(group)
         while rest:
             axes = context.ordered(self._access_axes(rest[0]))
+            if context.variant.products is not None and store_lines(context, rest[0]):
+                rest = rest[1:]
+                continue
             same = [s for s in rest if context.ordered(self._access_axes(s)) == axes]
             rest = [s for s in rest if s not in same]
             self._store_walk(same, axes)
