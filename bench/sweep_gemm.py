@@ -49,7 +49,9 @@ def main() -> None:
     reference = (a @ b).float()
     wanted = []
     for kind in ("nn", "nt"):
-        for configuration in CONFIGURATIONS[1:4] + CONFIGURATIONS[8:10] if options.few else CONFIGURATIONS:
+        for configuration in (
+            CONFIGURATIONS[1:4] + CONFIGURATIONS[8:10] if options.few else CONFIGURATIONS
+        ):
             bm, bn, bk, warps, stages = configuration
             name = f"g_{kind}_{bm}_{bn}_{bk}_{warps}_{stages}"
             text = SOURCE.format(
