@@ -720,6 +720,36 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
   memcpy(&a.x[3], &bottom_right, 4);
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -906,6 +936,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -928,7 +960,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1523,20 +1555,31 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
+            ? 1.0f : state_1[i_step]);
+      }
+      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
+          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
+          * t8_line_step + 3]);
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
-        }
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -2264,7 +2307,7 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
@@ -2297,6 +2340,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -2319,7 +2364,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -2958,20 +3003,31 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
+            ? 1.0f : state_1[i_step]);
+      }
+      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
+          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
+          * t8_line_step + 3]);
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
-        }
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -3747,7 +3803,7 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
@@ -3780,6 +3836,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3802,7 +3860,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4391,21 +4449,32 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int t5_end = TOTAL - BM * t_tile - lo;
   const int t5_end_2 = hi - BM * t_tile - lo;
   const int t5_begin_end = -BM * t_tile - lo;
+  Vector<bf16_t, kWidthT8> o_out[kStepsT5][kStepsT8];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
+            ? 1.0f : state_1[t5_step]);
+      }
+      o_out[t5_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[t5_step][4 * t8_line_step],
+          o_out[t5_step][4 * t8_line_step + 1], o_out[t5_step][4 * t8_line_step + 2],
+          o_out[t5_step][4 * t8_line_step + 3]);
       if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
           && t5_at >= t5_begin_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
-              ? 1.0f : state_1[t5_step]);
-        }
-        store_aligned(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{H} * t5_at * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -5130,7 +5199,7 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,

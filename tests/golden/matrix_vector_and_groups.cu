@@ -662,6 +662,36 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
   }
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -1863,6 +1893,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BK = 64;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 2;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
   constexpr int kWidthWCol = 8;
@@ -1885,7 +1917,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -2064,7 +2096,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
   const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
@@ -2072,20 +2104,31 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_end_2 = ROWS - BM * t_tile - starts_value;
   const int t3_end_3 = starts_value_2 - BM * t_tile - starts_value;
   const int t3_begin_end_2 = -BM * t_tile - starts_value;
+  Vector<bf16_t, kWidthJ> y_out[kStepsT3][kStepsJ];
+  #pragma unroll
+  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> y_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        y_out_wide[j_sub] = acc[t3_step][j_step][j_sub];
+      }
+      y_out[t3_step][j_step] = convert_vector<bf16_t>(y_out_wide);
+    }
+  }
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
     const int t3_at = t3_first + t3_step / 2 * 16 + t3_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (t3_at < t3_end && t3_at >= t3_begin_end && j_at < j_end && t3_at < t3_end_2
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first + j_line_step * 32;
+      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t3_step][4 * j_line_step],
+          y_out[t3_step][4 * j_line_step + 1], y_out[t3_step][4 * j_line_step + 2], y_out[t3_step][4
+          * j_line_step + 3]);
+      if (t3_at < t3_end && t3_at >= t3_begin_end && j_line_at < j_line_end && t3_at < t3_end_2
           && t3_at < t3_end_3 && t3_at >= t3_begin_end_2) {
-        Vector<float, kWidthJ> y_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          y_out[j_sub] = acc[t3_step][j_step][j_sub];
-        }
-        store_aligned(y_at + int64_t{N} * t3_at + j_at, convert_vector<bf16_t>(y_out));
+        store_aligned(y_at + int64_t{N} * t3_at + j_line_at, y_line);
       }
     }
   }
@@ -2492,7 +2535,7 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
       + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
       128))) > 0) {
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(w, 16) && N % 8 == 0
-        && host_is_aligned(y, 4)) {
+        && host_is_aligned(y, 16)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
           * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
@@ -2523,6 +2566,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kWidthGateCol = 8;
   constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 1;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsUpCol = 1;
   constexpr int kThreadsUpCol = 16;
   constexpr int kWidthUpCol = 8;
@@ -2570,7 +2615,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_line_first = thread / 32 % 4 * 32 + thread % 4 * 8;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2951,24 +2996,35 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     cp_async_commit();
   }
   const int t_end = ROWS - t_tile * 64;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:58  y[t, j] = g / (1.0 + exp(-g)) * u
   bf16_t* const y_at = y + int64_t{N} * t_tile * 64 + int64_t{BN} * j_tile;
+  Vector<bf16_t, kWidthJ> y_out[kStepsT][kStepsJ];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> y_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        y_out_wide[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
+            + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
+      }
+      y_out[t_step][j_step] = convert_vector<bf16_t>(y_out_wide);
+    }
+  }
   #pragma unroll
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (t_at < t_end && j_at < j_end) {
-        Vector<float, kWidthJ> y_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          y_out[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
-              + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
-        }
-        store_aligned(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out));
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first;
+      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t_step][4 * j_line_step],
+          y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2], y_out[t_step][4
+          * j_line_step + 3]);
+      if (t_at < t_end && j_line_at < j_line_end) {
+        store_aligned(y_at + int64_t{N} * t_at + j_line_at, y_line);
       }
     }
   }
@@ -3658,7 +3714,7 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
   if (status != cudaSuccess) return status;
   if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
-        && host_is_aligned(up, 16) && host_is_aligned(y, 4)) {
+        && host_is_aligned(up, 16) && host_is_aligned(y, 16)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
           + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
