@@ -280,12 +280,15 @@ class KernelWriter:
             parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
         return parts
 
-    def indexes(self, axis: k.LoopAxis, text: str) -> bool:
-        """Whether registers are indexed by an axis' step: then its loop must be unrolled whole."""
+    def unroll(self, op: k.TileLoop, axis: k.LoopAxis, text: str) -> str:
+        """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a copy
+        through registers goes step by step, other long loops four at a time."""
+        if f"[{axis.step}]" in text or axis.layout.steps == 1:
+            return ""
+        if any(isinstance(inner, k.StoreTile) for inner in op.body):
+            return " 1"
         return (
-            axis.layout.steps <= 4
-            or f"[{axis.step}]" in text
-            or axis.step in text.replace(axis.coordinate, "")
+            "" if axis.layout.steps <= 4 or axis.step in text.replace(axis.coordinate, "") else " 4"
         )
 
     def mentions(self, names: list[str], text: str) -> bool:

@@ -301,7 +301,7 @@ class Assignment:
         limit = min(
             self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32)
         )
-        return min(limit - REGISTERS_BESIDES, 96)
+        return min(limit - self.target.registers_besides, 96)
 
     def _held_words(self, width: int) -> int:
         """Registers for one vector of every held tile that runs along the fast slot."""
