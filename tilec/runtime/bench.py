@@ -89,16 +89,17 @@ def measure(gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None])
         flush(how)
         launch()
     gpu.finish("while warming up")
-    first = _times(gpu, flush, how, launch, 3)
+    first = sample(gpu, flush, how, launch, 3)
     runs = int(
         min(RUNS_MOST, max(RUNS_LEAST, BUDGET_MS * 1e3 / max(1e-3, statistics.median(first))))
     )
-    return _times(gpu, flush, how, launch, runs)
+    return sample(gpu, flush, how, launch, runs)
 
 
-def _times(
+def sample(
     gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None], runs: int
 ) -> list[float]:
+    """Times of `runs` single calls in µs, each with a cold cache; the flush is not part of them. Waits for the end."""
     pairs = []
     for _ in range(runs):
         start, end = gpu.event(), gpu.event()

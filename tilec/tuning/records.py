@@ -144,7 +144,7 @@ def _take(owner: Found, data: Mapping[str, Any]) -> None:
 
 
 def _choice(data: Mapping[str, Any]) -> Choice:
-    return {n: DTYPES.get(v, v) if isinstance(v, str) else v for n, v in data.items()}
+    return {n: DTYPES[v] if isinstance(v, str) else v for n, v in data.items()}
 
 
 def _plain(value: object) -> Any:
@@ -244,13 +244,13 @@ def cached(program: str) -> Iterator[Found]:
 
 
 def nearest(found: Iterable[Found], key: Mapping[str, Number]) -> Found | None:
-    """The finished search whose key is nearest: the least sum of |log2| of the ratios of sizes; the first of equal ones."""
+    """The finished search whose key is nearest: the least sum of |log2| of the ratios of sizes; the last of equal ones."""
     best: tuple[float, Found] | None = None
     for one in found:
         if one.best is None or set(one.subject.key) - set(key):
             continue
         distance = sum(_apart(one.subject.key[n], key[n]) for n in one.subject.key)
-        if best is None or distance < best[0]:
+        if best is None or distance <= best[0]:
             best = distance, one
     return best[1] if best else None
 

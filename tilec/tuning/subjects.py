@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilec.compiler import AnalysedKernel
@@ -21,12 +21,12 @@ def program_hash(files: Files, item: AnalysedKernel) -> str:
     from tilec.ir.printer import print_program
 
     origin = item.candidate.origin
-    statics = {n: v for n, v in item.program.statics.items() if origin.get(n) not in ("auto", "tuned")}
+    statics = {
+        n: v for n, v in item.program.statics.items() if origin.get(n) not in ("auto", "tuned")
+    }
     parts = [print_program(replace(item.program, statics=statics, tiles={}))]
     parts += [repr(c) for c in item.syntax.clauses if isinstance(c, ast.Check)]
-    parts += [
-        repr(i) for m in files.modules for i in m.items if isinstance(i, ast.Fn | ast.Const)
-    ]
+    parts += [repr(i) for m in files.modules for i in m.items if isinstance(i, ast.Fn | ast.Const)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -38,7 +38,7 @@ def call_key(names: Sequence[str], sizes: CallSizes) -> dict[str, Number]:
 
 @dataclass(frozen=True)
 class Results:
-    """The finished searches about one kernel of one file, those beside the source first."""
+    """The finished searches about one kernel of one file; later ones count more, those beside the source most."""
 
     found: tuple[Found, ...]
 
@@ -52,22 +52,17 @@ class Results:
             fitting = [f for f in fitting if f.subject.gpu == gpu]
         if key is None:
             keys = {tuple(sorted(f.subject.key.items())) for f in fitting}
-            chosen = fitting[0] if len(keys) == 1 else None
+            chosen = fitting[-1] if len(keys) == 1 else None
         else:
             chosen = nearest(fitting, key)
         return (chosen.best.choice or None) if chosen and chosen.best else None
 
 
 def results(file: str, program: str, *, with_cache: bool) -> Results:
-    """The finished searches about a program: beside its source, then in the cache."""
-
-    def all_found() -> Iterator[Found]:
-        yield from read_file(tuning_path(file)).values()
-        if with_cache:
-            yield from cached(program)
-
+    """The finished searches about a program: in the cache, and beside its source."""
     fitting: dict[str, Found] = {}
-    for one in all_found():
+    for one in [*(cached(program) if with_cache else ()), *read_file(tuning_path(file)).values()]:
         if one.subject.program == program and one.best is not None:
-            fitting.setdefault(one.subject.id, one)
+            fitting.pop(one.subject.id, None)
+            fitting[one.subject.id] = one
     return Results(tuple(fitting.values()))
