@@ -28,6 +28,7 @@ class Measurer:
         self._child: subprocess.Popen[bytes] | None = None
         self._inbox: Inbox | None = None
         self._out = -1
+        self._log = Path(setup.folder) / "messages"
 
     def __enter__(self) -> Measurer:
         return self
@@ -49,16 +50,18 @@ class Measurer:
         root = str(Path(__file__).resolve().parent.parent.parent)
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
         command = [sys.executable, "-m", "tilec.tuning.worker", str(to_child), str(from_child)]
+        said = self._log.open("wb")
         # what a kernel prints is no part of the tuner's output
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=said,
             pass_fds=(to_child, from_child),
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
+        said.close()
         os.close(to_child)
         os.close(from_child)
         self._inbox = Inbox(back)
@@ -102,9 +105,7 @@ class Measurer:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=10)
         status = self._child.returncode
-        said = b""
-        if status is not None and self._child.stderr is not None:
-            said = self._child.stderr.read()
+        said = self._log.read_bytes()
         if status is not None and status < 0:
             return f"the process was ended by {_signal_name(-status)}"
         lines = said.decode(errors="replace").strip().splitlines()
@@ -124,8 +125,6 @@ class Measurer:
         # a process whose GPU hangs may be gone late; the next one starts all the same
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=10)
-        if child.stderr is not None:
-            child.stderr.close()
 
 
 def _signal_name(number: int) -> str:
