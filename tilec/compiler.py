@@ -194,7 +194,14 @@ def _compile_kernel(
         sink.add(warning)
     manifest = {
         "kernel": program.name,
-        "candidate": {n: str(v) for n, v in item.candidate.values.items()},
+        "candidate": {
+            **{n: str(v) for n, v in item.candidate.values.items()},
+            **{
+                n: str(getattr(item.candidate, n))
+                for n in ("warps", "stages")
+                if n in item.candidate.origin
+            },
+        },
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }

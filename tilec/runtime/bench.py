@@ -112,6 +112,28 @@ def sample(
     return [float(start.time_till(end)) * 1e3 for start, end in pairs]
 
 
+def interleaved(
+    gpu: Gpu, flush: CacheFlush, how: Flush, calls: Sequence[Callable[[], None]]
+) -> list[list[float]]:
+    """Times in µs of several calls measured in turn, so that clock and temperature are alike; otherwise as `measure`."""
+    for _ in range(WARM_UP):
+        for call in calls:
+            flush(how)
+            call()
+    gpu.finish("while warming up")
+    first = [_median(sample(gpu, flush, how, call, 3)) for call in calls]
+    runs = int(min(RUNS_MOST, max(RUNS_LEAST, BUDGET_MS * 1e3 / max(1e-3, *first))))
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(runs):
+        for call, own in zip(calls, times, strict=True):
+            own += sample(gpu, flush, how, call, 1)
+    return times
+
+
+def _median(times: Sequence[float]) -> float:
+    return statistics.median(times)
+
+
 def summarize(
     how: Flush,
     times: Sequence[float],
