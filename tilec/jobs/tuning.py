@@ -121,8 +121,10 @@ def _device(request: TuneRequest) -> Device:
     if request.device == "cpu":
         from tilec.emulator.build import host_toolchain
 
+        from tilec.tuning.records import EMULATOR
+
         host_toolchain()
-        return Device("emulator", parse_archs(())[-1], True)
+        return Device(EMULATOR, parse_archs(())[-1], True)
     from tilec.runtime.device import no_gpu
     from tilec.runtime.launching import architecture_for
     from tilec.toolchain.driver import query_driver
@@ -188,8 +190,8 @@ def _search(
         within=str(Tolerance(request.rtol, request.atol)),
     )
     path = tuning_path(request.file)
-    known = None if request.again else read_file(path).get(subject.id)
-    known = known or (None if request.again else _in_cache(subject)) or Found(subject)
+    beside = None if request.again else read_file(path).get(subject.id)
+    kept = None if request.again or beside else _in_cache(subject)
     defines = parse_pairs(request.defines, "-D")
 
     def compile_choice(choice: Choice) -> CompiledFile:
@@ -225,10 +227,11 @@ def _search(
         toolchain=toolchain,
         cache=cache,
         path=_writable(path),
-        found=known,
+        found=beside or kept or Found(subject),
         listener=listener,
         jobs=request.jobs or max(1, (os.cpu_count() or 2) - 1),
         limit=request.limit or LIMIT,
+        restore=kept is not None,
     )
 
 

@@ -32,6 +32,9 @@ Status = Literal["ok", "wrong", "fault", "hang", "rejected", "refused"]
 """`rejected`: over a limit of the target, before nvcc. `refused`: tilec or nvcc did not take it. `wrong`: it did not verify.
 `fault`: the device or the process stopped. `hang`: it ran past the time limit."""
 
+EMULATOR = "emulator"
+"""The `gpu` of results whose times are those of the emulator."""
+
 SUFFIX = ".tuning"
 """What is added to the source's name."""
 
@@ -184,6 +187,15 @@ def best_json(subject: Subject, best: Best) -> dict[str, Any]:
     }
 
 
+def found_json(found: Found) -> list[dict[str, Any]]:
+    """All lines about a subject."""
+    lines = [found.subject.as_json()]
+    lines += [trial_json(found.subject, trial) for trial in found.trials.values()]
+    if found.best is not None:
+        lines.append(best_json(found.subject, found.best))
+    return lines
+
+
 def _line(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False).encode() + b"\n"
 
@@ -225,12 +237,8 @@ def publish_found(found: Found) -> bool:
     """Put all that is known about a subject into the cache in one step; False where it cannot be written."""
     from tilec.resources import publish
 
-    lines = [found.subject.as_json()]
-    lines += [trial_json(found.subject, trial) for trial in found.trials.values()]
-    if found.best is not None:
-        lines.append(best_json(found.subject, found.best))
     path = cache_folder(found.subject.program) / f"{found.subject.id}.jsonl"
-    return publish(path, b"".join(map(_line, lines)))
+    return publish(path, b"".join(map(_line, found_json(found))))
 
 
 def cached(program: str) -> Iterator[Found]:

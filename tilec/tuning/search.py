@@ -27,6 +27,7 @@ from tilec.tuning.records import (
     append,
     best_json,
     choice_name,
+    found_json,
     publish_found,
     trial_json,
 )
@@ -85,6 +86,8 @@ class Search:
     jobs: int = 2
     limit: float = LIMIT
     alter: Alter = _as_it_is
+    restore: bool = False
+    """`found` is in the cache and not beside the source"""
     nvcc_calls: int = 0
     _ready: dict[str, tuple[LaunchPlan, bytes]] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
@@ -94,6 +97,8 @@ class Search:
         """Measure what is not known yet. Raises TileError where nothing can be measured at all."""
         missing = [c for c in self.choices if choice_name(c) not in self.found.trials]
         self.listener.begin(self.subject, len(self.choices), len(self.choices) - len(missing))
+        if self.restore and self.path is not None:
+            append(self.path, *found_json(self.found))
         if not missing and self.found.best is not None:
             self.listener.end(self.found, 0)
             return self.found

@@ -11,7 +11,7 @@ from tilec.plan.candidate import Choice
 from tilec.runtime.arguments import CallSizes
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
-from tilec.tuning.records import Found, Number, cached, nearest, read_file, tuning_path
+from tilec.tuning.records import EMULATOR, Found, Number, cached, nearest, read_file, tuning_path
 
 
 def program_hash(files: Files, item: AnalysedKernel) -> str:
@@ -45,11 +45,14 @@ class Results:
     def choice(
         self, key: Mapping[str, Number] | None, *, arch: str, gpu: str | None = None
     ) -> Choice | None:
-        """The best candidate of the nearest key for an architecture, of this GPU where there is one; where no key is given that
-        of the only one. None where nothing fits, and where the untuned candidate is the best."""
-        fitting = [f for f in self.found if f.subject.arch == arch]
-        if gpu is not None:
-            fitting = [f for f in fitting if f.subject.gpu == gpu]
+        """The best candidate of the nearest key for an architecture, on `gpu` if one is named, else on any but the emulator;
+        where no key is given that of the only one. None where nothing fits, and where the untuned candidate is the best."""
+        fitting = [
+            f
+            for f in self.found
+            if f.subject.arch == arch
+            and (f.subject.gpu == gpu if gpu is not None else f.subject.gpu != EMULATOR)
+        ]
         if key is None:
             keys = {tuple(sorted(f.subject.key.items())) for f in fitting}
             chosen = fitting[-1] if len(keys) == 1 else None
