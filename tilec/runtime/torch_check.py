@@ -458,7 +458,7 @@ class _Evaluation:
         tensor, number = (left, right) if self.is_tensor(left) else (right, left)
         if tensor.dtype.is_floating_point:  # -1e300 stands for "less than everything"
             limits = self.torch.finfo(tensor.dtype)
-            number = min(max(float(number), limits.min), limits.max)
+            number = min(max(float(number), float(limits.min)), float(limits.max))
         bound = {"min" if name == "max" else "max": number}
         return self.torch.clamp(tensor, **bound)
 
