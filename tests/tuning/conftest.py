@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.tuning.machine import Machine
+from tilec.jobs import tuning
+from tilec.jobs.tuning import Device
+from tilec.tuning import search
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +24,27 @@ def folder(tmp_path: Path, shared_cache: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TILEC_CACHE_DIR", str(shared_cache))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """No process is started and no nvcc."""
+    found = Machine()
+
+    class Fake:
+        def __init__(self, setup: object, limit: float) -> None: ...
+
+        def __enter__(self) -> Machine:
+            return found
+
+        def __exit__(self, *error: object) -> None: ...
+
+    tools = SimpleNamespace(nvcc=SimpleNamespace(release="13.0.88"))
+    monkeypatch.setattr(search, "Measurer", Fake)
+    monkeypatch.setattr(search, "compile_cubin", found.build)
+    monkeypatch.setattr("tilec.toolchain.build.find_toolchain", lambda *a, **k: tools)
+    monkeypatch.setattr(tuning, "_device", lambda request: Device("H200", "sm_90", False))
+    return found
 
 
 def program(name: str, values: str = "64, 128", more: str = "", body: str = "x[i] + x[i]") -> str:

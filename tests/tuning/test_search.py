@@ -6,19 +6,15 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.tuning.conftest import program
+from tests.tuning.machine import Machine
 from tilec.jobs import tuning
-from tilec.jobs.tuning import Device, TuneRequest, run_tune
-from tilec.source.diagnostics import fail
-from tilec.toolchain.build import Built
-from tilec.toolchain.ptxas import PtxasReport
-from tilec.tuning import search
-from tilec.tuning.protocol import Measure, Measured
+from tilec.jobs.tuning import TuneRequest, run_tune
+from tilec.tuning.protocol import Measured
 from tilec.tuning.records import Found, read_file
 
 GEMM = """\
@@ -32,55 +28,6 @@ kernel product[BM = 128, BN = 128, BK = 64](a: bf16[M, K], b: bf16[K, N]) -> c: 
     check c == a @ b
     example M = 256, N = 256, K = 128
 """
-
-
-class Machine:
-    """nvcc and the GPU: times by what the generated text holds."""
-
-    def __init__(self) -> None:
-        self.built: list[str] = []
-        self.cached: set[str] = set()
-        self.measured: list[Measure] = []
-        self.times: Mapping[str, float] = {}
-        self.answers: Mapping[str, Measured] = {}
-
-    def build(self, cu: str, arch: str, **options: Any) -> Built:
-        self.built.append(cu)
-        known = cu in self.cached
-        self.cached.add(cu)
-        if "fails in nvcc" in cu:
-            raise fail("E7002", "nvcc rejected the generated code")
-        return Built("cubin", cu.encode(), PtxasReport((), ()), "", known)
-
-    def measure(self, request: Measure) -> Measured:
-        self.measured.append(request)
-        text = request.code.decode()
-        for part, answer in self.answers.items():
-            if part in text and not request.final:
-                return answer
-        time = next((us for part, us in self.times.items() if part in text), 100.0)
-        return Measured("ok", (time, time, time))
-
-
-@pytest.fixture
-def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """No process is started and no nvcc."""
-    found = Machine()
-
-    class Fake:
-        def __init__(self, setup: object, limit: float) -> None: ...
-
-        def __enter__(self) -> Machine:
-            return found
-
-        def __exit__(self, *error: object) -> None: ...
-
-    tools = SimpleNamespace(nvcc=SimpleNamespace(release="13.0.88"))
-    monkeypatch.setattr(search, "Measurer", Fake)
-    monkeypatch.setattr(search, "compile_cubin", found.build)
-    monkeypatch.setattr("tilec.toolchain.build.find_toolchain", lambda *a, **k: tools)
-    monkeypatch.setattr(tuning, "_device", lambda request: Device("H200", "sm_90", False))
-    return found
 
 
 def found_in(path: str) -> Found:

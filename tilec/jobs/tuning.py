@@ -120,7 +120,6 @@ def _space(
 def _device(request: TuneRequest) -> Device:
     if request.device == "cpu":
         from tilec.emulator.build import host_toolchain
-
         from tilec.tuning.records import EMULATOR
 
         host_toolchain()

@@ -39,7 +39,7 @@ def main() -> None:
     inbox, out = Inbox(int(sys.argv[1])), int(sys.argv[2])
     with ExitStack() as stack:
         try:
-            bench_of = _Bench(inbox.receive(), stack)
+            bench_of = Bench(inbox.receive(), stack)
             problems: tuple[Any, ...] = ()
         except TileError as error:
             problems = tuple(error.diagnostics)
@@ -80,7 +80,7 @@ def make_case(setup: Setup) -> Case:
     return Case(item.program, files, item.syntax, sizes, arrays, setup.seed)
 
 
-class _Bench:
+class Bench:
     """Everything that one candidate after another is measured with."""
 
     def __init__(self, setup: Setup, stack: ExitStack) -> None:

@@ -26,12 +26,12 @@ CODES: dict[str, CodeEntry] = {
         "own words.",
     ),
     "E0815": CodeEntry(
-        "PyTorch cannot be used",
+        "no PyTorch that can be used",
         "`--against torch` evaluates the `check` clause with PyTorch on the same GPU. Install it with `pip install torch`; one "
         "that was built without CUDA, or for another GPU, does not serve.",
     ),
     "E0816": CodeEntry(
-        "PyTorch has no form of this check",
+        "a check that PyTorch cannot evaluate",
         "The `check` clause uses something that PyTorch cannot evaluate on a GPU, such as a product of 4-bit integers. "
         "`--against MODULE:FUNCTION` names a function of your own that gets the inputs as tensors.",
     ),
