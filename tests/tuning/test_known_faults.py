@@ -241,3 +241,18 @@ def test_results_move_with_their_source(machine: Machine) -> None:
     shutil.move("a.tile.tuning", "b/c.tile.tuning")
     assert choice("b/c.tile", 4000) == {"BN": 64}
     assert len(read_file(Path("b/c.tile.tuning"))) == 1
+
+
+def test_the_first_cause_of_a_fault_is_what_counts() -> None:
+    from tilec.source.diagnostics import fail
+
+    def faulting() -> None:
+        try:
+            raise fail("E0923", "the GPU stopped", note="an illegal memory access")
+        finally:
+            raise RuntimeError("cuMemFree failed")
+
+    with pytest.raises(RuntimeError) as caught:
+        faulting()
+    assert worker._first_cause(caught.value) == "the GPU stopped: an illegal memory access"
+    assert worker._first_cause(ValueError("plain\nmore")) == "plain"

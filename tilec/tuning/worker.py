@@ -29,9 +29,6 @@ _BRIEF_RUNS = 5
 _RUNS = 15
 _FINAL_RUNS = 60
 
-FAULTS = ("E0922", "E0923", "E0924", "E0814")
-"""Messages after which the device, or what lies in its memory, is not to be trusted."""
-
 
 def main() -> None:
     """Serve until the other side closes."""
@@ -99,6 +96,8 @@ class Bench:
                 self.gpu, find_toolchain(setup.nvcc, cache=cache), cache
             )
             stack.callback(self.flush.free)
+        self.own_modules = len(self.gpu.modules) if isinstance(self.gpu, Gpu) else 0
+        """modules that are not a candidate's"""
 
     def _oracle(self, setup: Setup) -> Oracle:
         folder = Path(setup.folder)
@@ -121,11 +120,12 @@ class Bench:
                 if wrong := self._verify(call, request):
                     return Measured("wrong", detail=wrong)
                 return Measured("ok", tuple(self._time(call, request)))
-        except TileError as error:
-            return Measured("fault", detail=error.diagnostics[0].message)
+        except Exception as error:
+            # after a fault the driver refuses to free memory too, which hides what came first
+            return Measured("fault", detail=_first_cause(error))
         finally:
             if isinstance(self.gpu, Gpu):
-                self.gpu.modules.clear()
+                del self.gpu.modules[self.own_modules :]
 
     def _verify(self, call: DeviceCall, request: Measure) -> str:
         call.launch()
@@ -149,6 +149,18 @@ class Bench:
             return times
         runs = _FINAL_RUNS if request.final else _RUNS
         return bench.sample(self.gpu, self.flush, "read", call.launch, runs)
+
+
+def _first_cause(error: BaseException) -> str:
+    """What the first of a chain of exceptions says, a message of ours before others."""
+    chain = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(before)
+    for one in chain:
+        if isinstance(one, TileError):
+            notes = one.diagnostics[0].notes
+            return ": ".join((one.diagnostics[0].message, *notes[:1]))
+    return (str(chain[-1]).strip().splitlines() or [type(chain[-1]).__name__])[0]
 
 
 if __name__ == "__main__":
