@@ -167,6 +167,7 @@ def fake_torch(memory: Callable[[int, int], np.ndarray] | None = None) -> Simple
         max_memory_allocated=lambda: 1000 + 4096,
         reset_peak_memory_stats=lambda: None,
         synchronize=lambda: None,
+        empty_cache=lambda: None,
         current_stream=lambda: SimpleNamespace(wait_stream=lambda other: None),
         Stream=lambda: SimpleNamespace(wait_stream=lambda other: None),
     )

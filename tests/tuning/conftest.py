@@ -13,7 +13,7 @@ from tilec.jobs.tuning import Device
 from tilec.tuning import search
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 

@@ -185,8 +185,8 @@ def test_j8_every_launch_finds_a_cold_cache() -> None:
     assert clocked.log[1::2] == ["kernel"] * (len(clocked.log) // 2)
 
 
-HELPER = """\
-fn helper(v):
+DOUBLE = """\
+fn twofold(v):
     return v + v
 """
 
@@ -194,11 +194,11 @@ fn helper(v):
 @pytest.mark.parametrize("where", ["a.tile", "parts.tile"])
 def test_j9_an_edited_function_makes_results_stale(machine: Machine, where: str) -> None:
     name = f"j9_{where.partition('.')[0]}"
-    text = program(name, body="helper(x[i])")
+    text = program(name, body="twofold(x[i])")
     if where == "a.tile":
-        Path("a.tile").write_text(HELPER + text)
+        Path("a.tile").write_text(DOUBLE + text)
     else:
-        Path("parts.tile").write_text(HELPER)
+        Path("parts.tile").write_text(DOUBLE)
         Path("a.tile").write_text('import "parts.tile"\n' + text)
     machine.times = {"BN = 64": 10.0}
     tuned("a.tile")
@@ -212,7 +212,7 @@ def test_j9_an_edited_function_makes_results_stale(machine: Machine, where: str)
 
 
 def test_j9_a_comment_makes_nothing_stale(machine: Machine) -> None:
-    text = HELPER + program("j9_comment", body="helper(x[i])")
+    text = DOUBLE + program("j9_comment", body="twofold(x[i])")
     Path("a.tile").write_text(text)
     tuned("a.tile")
     machine.measured.clear()
