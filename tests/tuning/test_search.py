@@ -13,6 +13,7 @@ import pytest
 from tests.tuning.conftest import program
 from tests.tuning.machine import Machine
 from tilec.jobs import tuning
+from tilec.jobs.tuned import compile_tuned, tuned_choices
 from tilec.jobs.tuning import TuneRequest, run_tune
 from tilec.tuning.protocol import Measured
 from tilec.tuning.records import Found, read_file
@@ -174,3 +175,16 @@ def test_again_measures_what_is_known(machine: Machine) -> None:
     machine.measured.clear()
     run_tune(TuneRequest("a.tile", again=True))
     assert len([m for m in machine.measured if not m.final]) == 3
+
+
+def test_a_run_of_the_same_kernel_builds_the_text_that_was_measured(machine: Machine) -> None:
+    Path("a.tile").write_text(program("same_text"))
+    machine.times = {"BN = 64": 10.0}
+    run_tune(TuneRequest("a.tile"))
+    choices = tuned_choices("a.tile", None, {}, "sm_90", gpu="H200", with_cache=True)
+    compiled, used = compile_tuned(
+        "a.tile", choices, kernel=None, archs=("sm_90",), command="tilec run a.tile"
+    )
+    assert used
+    assert compiled.cu in machine.built
+    assert compiled.kernels[0].manifest["origin"]["BN"] == "tuned"
