@@ -11,6 +11,7 @@ import tilec
 COMMANDS = {
     "compile": "Compile a .tile file to CUDA.",
     "run": "Run kernels and verify what they compute.",
+    "tune": "Find the fastest candidate of a `tune` clause.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }
 """Each command and its line in `tilec --help`. Command `x` is the object `x` (or `x_command`) of `tilec.cli.x`."""
