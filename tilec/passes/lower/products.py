@@ -167,12 +167,11 @@ def emit_copy(
     )
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
-    before, words = len(context.out), set(context.names.used)
+    mark = context.mark()
     address = body.address(load.access, coords, writable=False, span_op=load, own_pointer=True)
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         body = Body(context, (row, col), inline_only=True)
         _copy_elements(context, body, operand, (row, col), coords, tile)
         return
@@ -577,13 +576,12 @@ def store_lines(context: Context, op: t.Store) -> bool:
     line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
     coords: Coords = (row, line)
     body = Body(context, (row, line))
-    before, words = len(context.out), set(context.names.used)
+    mark = context.mark()
     address = body.address(op.access, coords, writable=True, span_op=op)
     guards = address.guards
     guards.add(body.presence(op.value, coords))
     if not vector_access(address, line) or guards.tails or guards.element:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         return False
     context.extra_axes.append(line)
     source = _rounded_fragment(context, op.value, (row, col), f"{op.access.tensor}_out", op.span)
