@@ -266,11 +266,13 @@ class BoundedArithmetic(Arithmetic):
         if tile.error is None:
             return Tile(data, tile.present)
         middle = data.astype(np.float64)
+        known = np.where(np.isfinite(tile.error), tile.error, 0.0)
         ends = [
-            elementwise.convert(np.asarray(tile.data + sign * tile.error), source, target)
+            elementwise.convert(np.asarray(tile.data + sign * known), source, target)
             for sign in (-1, 1)
         ]
         error = np.maximum(*(np.abs(e.astype(np.float64) - middle) for e in ends))
+        error = np.where(np.isfinite(tile.error), error, np.inf)
         if target.kind == "bool":
             error = ((tile.error > 0) & (np.abs(tile.data) <= tile.error)).astype(np.float64)
         return Tile(data, tile.present, error if error.any() else None)
