@@ -234,6 +234,17 @@ class KernelWriter:
         """Whether a loop over the axis' steps is written."""
         return axis.vectorised or axis.layout.steps > 1
 
+    def declares(self, op: k.TileLoop) -> bool:
+        """Whether a walk for which no loop is written declares variables, so that it needs a scope of its own."""
+        if any(a.layout.streams or self.loops(a) for a in op.axes):
+            return False
+        inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
+        return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
+            isinstance(part, k.LoadVector | k.Reload) and part.target.local
+            or (isinstance(part, k.Declare) and part.fragment.local)
+            for part in op.body
+        )
+
     def steps(self, axis: k.LoopAxis) -> str:
         """Constant of an axis' steps."""
         return f"kSteps{axis.suffix}"

@@ -167,6 +167,7 @@ def emit_copy(
     )
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
+<<<<<<< HEAD
     before, words = len(context.out), set(context.names.used)
     aligned = id(load) in context.variant.aligned
     address = body.address(
@@ -176,10 +177,13 @@ def emit_copy(
         span_op=load,
         own_pointer=aligned and products_of(context).target.own_pointers,
     )
+=======
+    mark = context.mark()
+    address = body.address(load.access, coords, writable=False, span_op=load, own_pointer=True)
+>>>>>>> h-fuzz
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         body = Body(context, (row, col), inline_only=True)
         _copy_elements(context, body, operand, (row, col), coords, tile)
         return
@@ -578,13 +582,12 @@ def store_lines(context: Context, op: t.Store) -> bool:
     line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
     coords: Coords = (row, line)
     body = Body(context, (row, line))
-    before, words = len(context.out), set(context.names.used)
+    mark = context.mark()
     address = body.address(op.access, coords, writable=True, span_op=op)
     guards = address.guards
     guards.add(body.presence(op.value, coords))
     if not vector_access(address, line) or guards.tails or guards.element:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         return False
     context.extra_axes.append(line)
     source = _rounded_fragment(context, op.value, (row, col), f"{op.access.tensor}_out", op.span)
