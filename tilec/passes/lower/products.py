@@ -167,8 +167,7 @@ def emit_copy(
     )
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
-<<<<<<< HEAD
-    before, words = len(context.out), set(context.names.used)
+    mark = context.mark()
     aligned = id(load) in context.variant.aligned
     address = body.address(
         load.access,
@@ -177,10 +176,6 @@ def emit_copy(
         span_op=load,
         own_pointer=aligned and products_of(context).target.own_pointers,
     )
-=======
-    mark = context.mark()
-    address = body.address(load.access, coords, writable=False, span_op=load, own_pointer=True)
->>>>>>> h-fuzz
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
         context.undo(mark)
