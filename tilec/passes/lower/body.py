@@ -338,7 +338,9 @@ def cut_bounds(count: k.Expr) -> list[k.Expr]:
 def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
     """The op without guards that stand around it, and each of the others once."""
     match op:
-        case k.LoadVector() | k.StoreVector() | k.StoreElement() | k.AtomicElement():
+        case (
+            k.LoadVector() | k.StoreVector() | k.StoreElement() | k.AtomicElement() | k.CopyAsync()
+        ):
             return replace(op, guards=tuple(dict.fromkeys(g for g in op.guards if g not in guards)))
         case _:
             return op

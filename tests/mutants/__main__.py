@@ -1,0 +1,66 @@
+"""`python -m tests.mutants`: every mutant of the samples' kernels; prints the table, `--json` writes it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.mutants.runs import Laboratory, Verdict
+from tests.mutants.subjects import SUBJECTS
+from tests.mutants.survivors import explanation
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
+    parser.add_argument("--json", help="where to write the table")
+    options = parser.parse_args()
+    found: list[Verdict] = []
+    start = time.time()
+    for subject in SUBJECTS:
+        if options.kernels and subject.kernel not in options.kernels:
+            continue
+        verdicts = list(Laboratory(subject).verdicts())
+        found += verdicts
+        lost = [v for v in verdicts if not v.noticed]
+        print(f"{subject.kernel}: {len(verdicts)} mutants, {len(lost)} survive", flush=True)
+        for v in lost:
+            print(f"  {v.variant} {v.kind}: {v.what}  [{explanation(v) or 'unexplained'}]")
+    kinds = Counter(v.kind for v in found)
+    noticed = Counter(v.kind for v in found if v.noticed)
+    for kind, count in sorted(kinds.items()):
+        print(f"{kind:20} {noticed[kind]:5} of {count:5} noticed")
+    if options.json:
+        ran = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+        document = {
+            "mutants": len(found),
+            "noticed": sum(noticed.values()),
+            "seconds": round(time.time() - start),
+            "commit": ran.stdout.strip(),
+            "kinds": {kind: [noticed[kind], count] for kind, count in sorted(kinds.items())},
+            "by": dict(sorted(Counter(v.noticed for v in found if v.noticed).items())),
+            "survivors": [
+                {
+                    "kernel": v.variant,
+                    "kind": v.kind,
+                    "what": v.what,
+                    "why": explanation(v) or "unexplained",
+                }
+                for v in found
+                if not v.noticed
+            ],
+        }
+        Path(options.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(not v.noticed and not explanation(v) for v in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

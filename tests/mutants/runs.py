@@ -1,0 +1,235 @@
+"""Running mutants on the emulator: many in one build, each at sizes at which its kernel is launched."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.mutants.rewrites import Mutant, mutants
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.compiler import compile_file
+from tilec.emit.bodies import render_kernels
+from tilec.emulator.build import FLAGS, host_toolchain
+from tilec.emulator.library import HostKernel, Mode, Schedule
+from tilec.emulator.machine import EmulatedModule, Emulator
+from tilec.emulator.text import PRELUDE
+from tilec.reference.inputs import make_inputs
+from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
+from tilec.runtime.clauses import find_kernel
+from tilec.runtime.gpu_run import prepare_call
+from tilec.runtime.launching import choose_target, concrete_launches
+from tilec.runtime.sizes import ragged_sizes
+from tilec.runtime.variant_sizes import variant_sizes
+from tilec.runtime.verify import Bounds, Case, Tolerance, failures, interpreter_bounds, verify
+from tilec.source.diagnostics import TileError
+from tilec.syntax.loading import load
+from tilec.toolchain.process import run_tool
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+ARCH = "sm_90"
+UNOPTIMISED = ("-O0",)
+BATCH = 24
+MOST_RUNS = 6
+MODES: tuple[Mode, ...] = ("late", "early")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel of a sample whose mutants are run, with small tiles; `sizes` beside those of its variants."""
+
+    file: str
+    kernel: str
+    defines: tuple[tuple[str, str], ...] = ()
+    scalars: tuple[tuple[str, float], ...] = ()
+    sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant; `noticed` is a code, "differs", or empty where it survived."""
+
+    kernel: str
+    variant: str
+    kind: str
+    what: str
+    noticed: str
+
+
+def _wide(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Floats far below 0 with one high above the others in every other row, the first of them last: what a maximum that
+    missed some, or met a 0 too many, makes overflow."""
+    found = {}
+    generator = np.random.Generator(np.random.PCG64(9))
+    for name, array in arrays.items():
+        if array.dtype.kind in "iub" or array.ndim < 2 or not array.size:
+            found[name] = array
+            continue
+        wide = array.astype(np.float32) * 50 - 300
+        rows = wide.reshape(-1, wide.shape[-1])
+        for n in range(0, len(rows), 2):
+            rows[n, -1 if n % 4 == 0 else generator.integers(rows.shape[1])] = 300
+        found[name] = wide.astype(array.dtype)
+    return found
+
+
+@dataclass(frozen=True)
+class _Run:
+    case: Case
+    bounds: Bounds
+
+
+class Laboratory:
+    """One compiled kernel, and calls of it with their expected results."""
+
+    def __init__(self, subject: Subject) -> None:
+        path = str(SAMPLES / subject.file)
+        self.subject = subject
+        self.file: CompiledFile = compile_file(
+            path, kernel=subject.kernel, defines=dict(subject.defines), archs=(ARCH,)
+        )
+        self.kernel: CompiledKernel = self.file.kernels[0]
+        files = load(path)
+        syntax = find_kernel(files.main, subject.kernel)
+        assert syntax is not None
+        self.runs: dict[str, list[_Run]] = {}
+        target = choose_target(self.kernel.plan, (9, 0))
+        for sizes in self._sizes(target):
+            launches = concrete_launches(self.kernel.plan, target, sizes, self._addresses(), 1 << 40)
+            names = [launch.kernel for launch in launches]
+            if not names or all(len(self.runs.get(n, [])) >= MOST_RUNS for n in names):
+                continue
+            if max(launch.grid for launch in launches) > 40:
+                continue
+            arrays = make_inputs(self.kernel.program, sizes.numbers, dict(sizes.scalars), 5)
+            for given in (arrays, _wide(arrays)):
+                case = Case(self.kernel.program, files, syntax, sizes, given, 5)
+                run = _Run(case, interpreter_bounds(case))
+                for name in names:
+                    self.runs.setdefault(name, []).append(run)
+
+    def _addresses(self) -> dict[str, int]:
+        return {t.name: (n + 1) << 32 for n, t in enumerate(self.kernel.plan.parameters)}
+
+    def _sizes(self, target: Any) -> Iterator[CallSizes]:
+        program, plan = self.kernel.program, self.kernel.plan
+        scalars = dict(self.subject.scalars)
+        found: list[CallSizes] = []
+        for numbers in self.subject.sizes:
+            found.append(bind_sizes(plan, {}, {**scalars, **dict(numbers)}))
+        for one in variant_sizes(program, target):
+            bound = bind_sizes(plan, {}, {**scalars, **one.dims})
+            found.append(replace(bound, offsets=one.offsets))
+        for dims in ragged_sizes(program):
+            found.append(bind_sizes(plan, {}, {**scalars, **dims}))
+        found += [
+            replace(s, dims={**s.dims, name: value - less})
+            for s in found
+            for less in (8, 1)
+            for name, value in s.dims.items()
+            if value >= 64
+        ]
+        for sizes in found:
+            try:
+                check_call(plan, sizes)
+            except TileError:
+                continue
+            yield sizes
+
+    # ---- mutants
+
+    def kernels(self) -> Sequence[Any]:
+        """The kernels that some call launches."""
+        return [low for low in self.kernel.lowered[ARCH] if low.name in self.runs]
+
+    def verdicts(self, most: int | None = None, every: int = 1) -> Iterator[Verdict]:
+        """Mutants in order (every so many, at most `most`), run."""
+        originals = self._library(
+            [
+                (low.name, replace(low, body_name=f"{low.body_name}_{n}"))
+                for n, low in enumerate(self.kernel.lowered[ARCH])
+            ]
+        )
+        for name, runs in sorted(self.runs.items()):
+            for run in runs:
+                for mode in MODES:
+                    noticed = self._run(run, mode, originals)
+                    assert not noticed, f"{name} at {run.case.sizes}: {noticed}"
+        for low in self.kernels():
+            chosen = list(mutants(low))[::every][:most]
+            for first in range(0, len(chosen), BATCH):
+                batch = chosen[first : first + BATCH]
+                yield from self._batch(low.name, batch, originals)
+
+    def _batch(
+        self, name: str, batch: Sequence[Mutant], originals: Mapping[str, HostKernel]
+    ) -> Iterator[Verdict]:
+        named = [
+            (
+                f"{name}_m{n}",
+                replace(m.kernel, name=f"{name}_m{n}", body_name=f"{name}_body_m{n}"),
+            )
+            for n, m in enumerate(batch)
+        ]
+        try:
+            made = self._library(named)
+        except TileError:
+            if len(batch) > 1:
+                for mutant in batch:
+                    yield from self._batch(name, [mutant], originals)
+                return
+            mutant = batch[0]
+            yield Verdict(self.kernel.name, name, mutant.kind, mutant.what, "not built")
+            return
+        for (built, _), mutant in zip(named, batch, strict=True):
+            kernels = {**originals, name: made[built]}
+            noticed = ""
+            for run in self.runs[name]:
+                for mode in MODES:
+                    noticed = noticed or self._run(run, mode, kernels)
+            yield Verdict(self.kernel.name, name, mutant.kind, mutant.what, noticed)
+
+    def _run(self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel]) -> str:
+        emulator = Emulator(ARCH, Schedule(mode), cache=None)
+        module = EmulatedModule("mutant.cu", "", None, dict(kernels))
+        case = run.case
+        try:
+            with prepare_call(emulator, self.kernel.plan, module, case.sizes, case.arrays) as call:
+                call.launch()
+                outputs = call.results()
+                call.check_surroundings()
+        except TileError as error:
+            return error.diagnostics[0].code
+        kept = dict(run.bounds.values)
+        findings = verify(case, outputs, run.bounds, Tolerance())
+        run.bounds.values.update(kept)
+        return "differs" if failures(findings) else ""
+
+    def _library(self, kernels: Sequence[tuple[str, Any]]) -> dict[str, HostKernel]:
+        tools = host_toolchain(UNOPTIMISED)
+        parts = [f'#include "{PRELUDE}"\n#line 1 "mutant.cu"\n']
+        for _, kernel in kernels:
+            texts = render_kernels(self.kernel.program, [(kernel, "")])
+            parts += [*texts.bodies, *texts.wrappers]
+        parts += [
+            f'\nextern "C" __attribute__((visibility("default"))) int tilec_{name}('
+            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}); }}\n"
+            for name, _ in kernels
+        ]
+        with tempfile.TemporaryDirectory(prefix="tilec-mutants-") as made:
+            folder = Path(made)
+            (folder / "kernel.cc").write_text("\n".join(parts), encoding="utf-8")
+            command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}"]
+            command += ["-shared", "kernel.cc", *tools.objects, "-o", "kernel.so"]
+            ran = run_tool(command, cwd=folder)
+            if ran.status != 0:
+                from tilec.source.diagnostics import fail
+
+                errors = [line for line in ran.output.splitlines() if "error" in line][:3]
+                raise fail("E7003", "; ".join(errors) or f"status {ran.status}")
+            library = folder / "kernel.so"
+            return {name: HostKernel(library, f"tilec_{name}") for name, _ in kernels}

@@ -1,0 +1,42 @@
+"""The samples' kernels whose output is mutated, with tiles that the emulator runs quickly."""
+
+from __future__ import annotations
+
+from tests.mutants.runs import Subject
+
+
+def _pairs(**numbers: float) -> tuple[tuple[str, float], ...]:
+    return tuple(numbers.items())
+
+
+def _define(**numbers: int) -> tuple[tuple[str, str], ...]:
+    return tuple((n, str(v)) for n, v in numbers.items())
+
+
+def _sizes(*sets: dict[str, int]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    return tuple(tuple(s.items()) for s in sets)
+
+
+_GEMM = _define(BM=32, BN=32, BK=16)
+_GEMM_SIZES = _sizes(
+    {"M": 40, "N": 72, "K": 104}, {"M": 33, "N": 37, "K": 83}, {"M": 40, "N": 40, "K": 8}
+)
+
+SUBJECTS = (
+    Subject("vector_add.tile", "vector_add"),
+    Subject("softmax.tile", "softmax"),
+    Subject("softmax.tile", "online_softmax", _define(BC=256)),
+    Subject("norms.tile", "layer_norm", scalars=_pairs(eps=1e-5)),
+    Subject("norms.tile", "rms_norm_residual", scalars=_pairs(eps=1e-6)),
+    Subject("matrix_vector_and_groups.tile", "gemv", _define(BM=4, BK=64)),
+    Subject("gemm.tile", "gemm_nn", _GEMM, sizes=_GEMM_SIZES),
+    Subject("gemm.tile", "gemm_nt", _GEMM, sizes=_GEMM_SIZES),
+    Subject("gemm_bias_gelu.tile", "gemm_bias_gelu", _GEMM, sizes=_GEMM_SIZES),
+    Subject(
+        "attention.tile",
+        "attention",
+        _define(D=32, BM=32, BN=16),
+        _pairs(scale=0.1),
+        _sizes({"B": 1, "H": 1, "S": 37, "T": 53}, {"B": 1, "H": 2, "S": 40, "T": 90}),
+    ),
+)
