@@ -74,8 +74,10 @@ def _own(node: Any, line: int) -> Iterator[tuple[str, str, Any]]:
         case k.CtaSync():
             yield "barrier dropped", f"line {line}: {node.hazard}", _DROPPED
         case k.WaitGroup():
-            yield "wait weakened", f"line {line}: {node.pending} pending", replace(
-                node, pending=node.pending + 1
+            yield (
+                "wait weakened",
+                f"line {line}: {node.pending} pending",
+                replace(node, pending=node.pending + 1),
             )
         case k.Commit():
             yield "commit dropped", f"line {line}", _DROPPED

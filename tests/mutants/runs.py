@@ -99,7 +99,9 @@ class Laboratory:
         self.runs: dict[str, list[_Run]] = {}
         target = choose_target(self.kernel.plan, (9, 0))
         for sizes in self._sizes(target):
-            launches = concrete_launches(self.kernel.plan, target, sizes, self._addresses(), 1 << 40)
+            launches = concrete_launches(
+                self.kernel.plan, target, sizes, self._addresses(), 1 << 40
+            )
             names = [launch.kernel for launch in launches]
             if not names or all(len(self.runs.get(n, [])) >= MOST_RUNS for n in names):
                 continue
