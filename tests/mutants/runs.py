@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
 UNOPTIMISED = ("-O0",)
 BATCH = 24
-MOST_RUNS = 6
+MOST_RUNS = 9
 MODES: tuple[Mode, ...] = ("late", "early")
 
 
@@ -51,7 +51,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant; `noticed` is a code, "differs", or empty where it survived."""
+    """What became of a mutant; `noticed` is a code, "differs", "traffic" where the same result
+    moved more bytes, or empty where it survived."""
 
     kernel: str
     variant: str
@@ -77,10 +78,26 @@ def _wide(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True)
+def _opposed(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Floats of magnitude 10: those of the first array above 0, the others below, so that products are far below 0."""
+    floats = [name for name, array in arrays.items() if array.dtype.kind not in "iub"]
+    return {
+        name: (np.abs(array.astype(np.float32)) * (10 if name == floats[0] else -10)).astype(
+            array.dtype
+        )
+        if name in floats
+        else array
+        for name, array in arrays.items()
+    }
+
+
+@dataclass
 class _Run:
+    """A call, what it must compute, and by the original: how many bytes it loads and stores."""
+
     case: Case
     bounds: Bounds
+    traffic: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Laboratory:
@@ -108,7 +125,7 @@ class Laboratory:
             if max(launch.grid for launch in launches) > 40:
                 continue
             arrays = make_inputs(self.kernel.program, sizes.numbers, dict(sizes.scalars), 5)
-            for given in (arrays, _wide(arrays)):
+            for given in (arrays, _wide(arrays), _opposed(arrays)):
                 case = Case(self.kernel.program, files, syntax, sizes, given, 5)
                 run = _Run(case, interpreter_bounds(case))
                 for name in names:
@@ -159,7 +176,7 @@ class Laboratory:
         for name, runs in sorted(self.runs.items()):
             for run in runs:
                 for mode in MODES:
-                    noticed = self._run(run, mode, originals)
+                    noticed = self._run(run, mode, originals, first=True)
                     assert not noticed, f"{name} at {run.case.sizes}: {noticed}"
         for low in self.kernels():
             chosen = list(mutants(low))[::every][:most]
@@ -195,8 +212,10 @@ class Laboratory:
                     noticed = noticed or self._run(run, mode, kernels)
             yield Verdict(self.kernel.name, name, mutant.kind, mutant.what, noticed)
 
-    def _run(self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel]) -> str:
-        emulator = Emulator(ARCH, Schedule(mode), cache=None)
+    def _run(
+        self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel], *, first: bool = False
+    ) -> str:
+        emulator = Emulator(ARCH, Schedule(mode), cache=None, counting=True)
         module = EmulatedModule("mutant.cu", "", None, dict(kernels))
         case = run.case
         try:
@@ -209,7 +228,15 @@ class Laboratory:
         kept = dict(run.bounds.values)
         findings = verify(case, outputs, run.bounds, Tolerance())
         run.bounds.values.update(kept)
-        return "differs" if failures(findings) else ""
+        if failures(findings):
+            return "differs"
+        traffic: dict[tuple[str, str], int] = {}
+        for name, counters in emulator.counters.items():
+            for c in counters:
+                traffic[name, c.kind] = traffic.get((name, c.kind), 0) + c.bytes
+        if first:
+            run.traffic = traffic
+        return "traffic" if traffic != run.traffic else ""
 
     def _library(self, kernels: Sequence[tuple[str, Any]]) -> dict[str, HostKernel]:
         tools = host_toolchain(UNOPTIMISED)

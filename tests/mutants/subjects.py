@@ -24,11 +24,16 @@ _GEMM_SIZES = _sizes(
 
 SUBJECTS = (
     Subject("vector_add.tile", "vector_add"),
-    Subject("softmax.tile", "softmax"),
-    Subject("softmax.tile", "online_softmax", _define(BC=256)),
+    Subject("softmax.tile", "softmax", sizes=_sizes({"R": 2, "C": 69632})),
+    Subject(
+        "softmax.tile",
+        "online_softmax",
+        _define(BC=256),
+        sizes=_sizes({"R": 3, "C": 520}, {"R": 3, "C": 1003}),
+    ),
     Subject("norms.tile", "layer_norm", scalars=_pairs(eps=1e-5)),
     Subject("norms.tile", "rms_norm_residual", scalars=_pairs(eps=1e-6)),
-    Subject("matrix_vector_and_groups.tile", "gemv", _define(BM=4, BK=64)),
+    Subject("matrix_vector_and_groups.tile", "gemv", _define(BM=4, BK=64), sizes=_sizes({"M": 9, "K": 136})),
     Subject("gemm.tile", "gemm_nn", _GEMM, sizes=_GEMM_SIZES),
     Subject("gemm.tile", "gemm_nt", _GEMM, sizes=_GEMM_SIZES),
     Subject("gemm_bias_gelu.tile", "gemm_bias_gelu", _GEMM, sizes=_GEMM_SIZES),

@@ -1,11 +1,60 @@
-"""Why a mutant may survive: it is the same program in other words."""
+"""Why a mutant may survive: it is the same program in other words, or what it lacks is there twice."""
 
 from __future__ import annotations
 
+import re
+
 from tests.mutants.runs import Verdict
+
+RULES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"branch < to <=",
+        r"\((stage|\w+_next)\.\d+ < ",
+        "the copies behind the last trip are masked: they copy nothing",
+    ),
+    (
+        r"(branch < to <=|bound \+ 1)",
+        r"_whole_end",
+        "the copies have filled the edge with zeros, so both forms of the trip compute the same",
+    ),
+    (
+        r"(commit dropped|wait weakened)",
+        r"_any: ",
+        "copies to unaligned addresses are plain stores: the groups are empty",
+    ),
+    (
+        r"guard (dropped|< to <=)",
+        r"TileLoop c if \(c_at < C\)",
+        "what is loaded behind the bound is 0, which a sum ignores; a walk ends there by itself",
+    ),
+    (
+        r"guard dropped",
+        r"if live$",
+        "a group without an instance lies behind the bound of its axis too",
+    ),
+    (
+        r"barrier dropped",
+        r"is read before it is written again",
+        "redundant: the barrier at the head of the trip, or the kernel's start, separates them already",
+    ),
+    (
+        r"(barrier dropped|wait weakened)",
+        r"(q_tile is written before it is read|line 0: 0 pending)",
+        "redundant: the first trip waits for all groups of before, and has a barrier",
+    ),
+    (
+        r"mask dropped",
+        r"i_at < ",
+        "rows behind the bound are computed and not stored; no other row reads them",
+    ),
+)
+"""(kind, what with the variant in front, reason)"""
 
 
 def explanation(verdict: Verdict) -> str:
     """The reason, "" where there is none."""
-    del verdict
+    text = f"{verdict.variant}: {verdict.what}"
+    for kind, what, reason in RULES:
+        if re.fullmatch(kind, verdict.kind) and re.search(what, text):
+            return reason
     return ""
