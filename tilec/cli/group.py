@@ -11,6 +11,8 @@ import tilec
 COMMANDS = {
     "compile": "Compile a .tile file to CUDA.",
     "run": "Run kernels and verify what they compute.",
+    "profile": "Registers, shared memory, occupancy and traffic of kernels.",
+    "explain": "Say what was decided for each line, and why.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }
 """Each command and its line in `tilec --help`. Command `x` is the object `x` (or `x_command`) of `tilec.cli.x`."""

@@ -1,0 +1,579 @@
+"""A kernel of a `.tile` file as a Python function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tilec.calling.allocation import new_output, new_workspace
+from tilec.calling.arguments import (
+    ArrayView,
+    current_stream,
+    extents,
+    memoryless_view,
+    storage_view,
+    stream_handle,
+    view_of,
+)
+from tilec.calling.launchers import (
+    CLauncher,
+    PycudaLauncher,
+    build_c_launcher,
+    pycuda_is_there,
+)
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
+from tilec.runtime.launching import architecture_for, workspace_bytes
+from tilec.source.diagnostics import TileError, fail
+from tilec.syntax import ast
+
+if TYPE_CHECKING:
+    from tilec.calling.measuring import Measurement
+    from tilec.jobs.profiling import Usage
+
+Device = Literal["auto", "gpu", "cpu"]
+Launcher = Literal["auto", "pycuda", "c"]
+
+EMULATED_ARCH = "sm_90"
+"""What is compiled where no GPU says otherwise."""
+
+_LAST_PASS = "synchronize"
+
+
+@dataclass
+class _Built:
+    """The kernel for one architecture and one value of each bracket parameter."""
+
+    file: CompiledFile
+    kernel: CompiledKernel
+    arch: str
+    pycuda: dict[int, PycudaLauncher] = field(default_factory=dict)
+    c: CLauncher | None = None
+    emulated: Any = None
+    workspaces: dict[tuple[int, bool], Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call with everything known: arrays by parameter, as the caller gave them and as views."""
+
+    arrays: Mapping[str, Any]
+    views: Mapping[str, ArrayView]
+    sizes: CallSizes
+    outputs: tuple[str, ...]
+
+
+class Kernel:
+    """Call it with the inputs in the order of the program; the outputs are made and returned.
+
+    Arrays may be PyTorch's, CuPy's, pycuda's, NumPy's or anything with `__cuda_array_interface__` or DLPack. On a GPU the
+    launch goes to the stream that the caller's library works on, nothing is copied and nothing is waited for. NumPy arrays
+    are copied to the GPU and back where there is one, else the generated code runs on the emulator; `last_path` says which.
+
+    Bracket parameters that are dimensions or dtypes of inputs and were given no value are taken from the arrays; each value
+    is compiled once.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        name: str,
+        syntax: ast.Kernel,
+        defines: Mapping[str, str],
+        *,
+        arch: str | None = None,
+        device: Device = "auto",
+        launcher: Launcher = "auto",
+        nvcc: str | None = None,
+    ) -> None:
+        self.file = file
+        self.name = name
+        self.__name__ = name
+        self.defines = dict(defines)
+        self.device = device
+        self.launcher = launcher
+        self.nvcc = nvcc
+        self._arch = arch
+        self._syntax = syntax
+        self._built: dict[tuple[str, tuple[tuple[str, str], ...]], _Built] = {}
+        self._last: _Built | None = None
+        self.last_path: str | None = None
+        """how the last call ran: `pycuda`, `c launcher`, `pycuda with copies`, `emulator`; None before the first"""
+
+    def __repr__(self) -> str:
+        brackets = ", ".join(f"{n}={v}" for n, v in self.defines.items())
+        return f"<tilec kernel {self.name}{f'[{brackets}]' if brackets else ''} of {self.file}>"
+
+    # ---- calling
+
+    def __call__(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
+        """Run the kernel. Positional arguments are parameters in the order of the program; any parameter, an output that the
+        caller made, and a size that no array tells may be given by name. `stream` is a handle or a stream object.
+
+        Returns the output, a tuple of several, or None for a kernel without. Raises TypeError for arguments that do not
+        match the parameters, TileError for what the program or the machine refuses.
+        """
+        arrays, settings = self._bind(arguments, named)
+        views = {n: _view(n, a) for n, a in arrays.items()}
+        devices = sorted({-1 if v.device is None else v.device for v in views.values()})
+        if len(devices) > 1:
+            places = ", ".join(
+                f"`{n}` {'in host memory' if v.device is None else f'on GPU {v.device}'}"
+                for n, v in views.items()
+            )
+            raise fail("E0714", f"the arrays of `{self.name}` lie in different places: {places}")
+        on_gpu = bool(devices) and devices[0] >= 0
+        index = devices[0] if on_gpu else 0
+        built = self._specialise(views, self._choose_arch(on_gpu, index))
+        call = self._prepare(built.kernel, arrays, views, settings)
+        if on_gpu:
+            self._launch(built, call, stream, index)
+        else:
+            self._run_on_host(built, call)
+        self._last = built
+        results = tuple(call.arrays[n] for n in call.outputs)
+        return results[0] if len(results) == 1 else results or None
+
+    def _bind(
+        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays by parameter, and scalars and sizes by name. Raises TypeError."""
+        params = self._syntax.params
+        tensors = {p.name for p in (*params, *self._syntax.outputs) if _is_tensor(p)}
+        if len(arguments) > len(params):
+            raise TypeError(
+                f"{self.name} takes {len(params)} arguments, and {len(arguments)} were given"
+            )
+        given: dict[str, Any] = {
+            p.name: a for p, a in zip(params, arguments, strict=False)
+        }
+        for name, value in named.items():
+            if name in given:
+                raise TypeError(f"{self.name} got `{name}` twice")
+            given[name] = value
+        for param in params:
+            required = _is_tensor(param) or (
+                isinstance(param, ast.ScalarParam) and param.default is None
+            )
+            if required and param.name not in given:
+                raise TypeError(f"{self.name} needs `{param.name}`")
+        known = {p.name for p in params} | tensors | self._size_names()
+        for name in given:
+            if name not in known:
+                listed = ", ".join(f"`{p.name}`" for p in (*params, *self._syntax.outputs))
+                raise TypeError(f"{self.name} has no parameter `{name}`; it has {listed}")
+        arrays = {n: v for n, v in given.items() if n in tensors}
+        settings = {n: _number(v) for n, v in given.items() if n not in tensors}
+        return arrays, settings
+
+    def _size_names(self) -> set[str]:
+        """Names in dims and strides that are no bracket parameters."""
+        brackets = {b.name for b in self._syntax.brackets}
+        found: set[str] = set()
+        for param in (*self._syntax.params, *self._syntax.outputs):
+            if isinstance(param, ast.TensorParam):
+                for dim in (*param.dims, *(param.strides or ())):
+                    found |= _names(dim)
+        return found - brackets
+
+    def _prepare(
+        self,
+        kernel: CompiledKernel,
+        arrays: Mapping[str, Any],
+        views: Mapping[str, ArrayView],
+        settings: Mapping[str, Any],
+    ) -> _Call:
+        """Sizes deduced, outputs made."""
+        given, sizes = self._sizes(kernel, views, settings)
+        full = dict(arrays)
+        for name, output in self._new_outputs(kernel, sizes, given).items():
+            full[name] = output
+            given[name] = _view(name, output)
+        outputs = tuple(t.name for t in kernel.plan.parameters if t.role == "output")
+        return _Call(full, given, sizes, outputs)
+
+    def _new_outputs(
+        self, kernel: CompiledKernel, sizes: CallSizes, given: Mapping[str, ArrayView]
+    ) -> dict[str, Any]:
+        """An array for each output that the caller did not give."""
+        return {
+            t.name: new_output(t, tensor_shape(t, sizes.environment), list(given.values()))
+            for t in kernel.plan.parameters
+            if t.name not in given
+        }
+
+    def shaped(self, tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs."""
+        views = {n: memoryless_view(t) for n, t in tensors.items()}
+        kernel = self._specialise(views, self._choose_arch(False, 0)).kernel
+        given, sizes = self._sizes(kernel, views, settings)
+        made = self._new_outputs(kernel, sizes, given)
+        return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
+
+    def torch_op(self, name: str) -> Any:
+        """The kernel as a PyTorch operator `namespace::name`, which `torch.compile` keeps whole in a graph. PyTorch must be
+        installed; the operator has no gradient. Raises TileError (E0714) for a scalar dtype without a PyTorch form."""
+        from tilec.calling.torch_op import make_operator
+
+        return make_operator(self, self._syntax, name)
+
+    def _sizes(
+        self,
+        kernel: CompiledKernel,
+        views: Mapping[str, ArrayView],
+        settings: Mapping[str, Any],
+    ) -> tuple[dict[str, ArrayView], CallSizes]:
+        """Views with dtypes and strides checked, and the sizes that follow."""
+        plan = kernel.plan
+        given = {
+            t.name: storage_view(views[t.name], t) for t in plan.parameters if t.name in views
+        }
+        shapes = {t.name: extents(given[t.name], t) for t in plan.parameters if t.name in given}
+        strides = dict(settings)
+        for tensor in plan.parameters:
+            if tensor.strides is None or tensor.name not in given:
+                continue
+            view = given[tensor.name]
+            if len(view.shape) == len(tensor.strides):
+                for stride, step in zip(tensor.strides, _steps(view), strict=True):
+                    (variable,) = stride.variables if len(stride.variables) == 1 else (None,)
+                    if variable is not None and variable.name in {v.name for v in plan.strides}:
+                        strides.setdefault(variable.name, step)
+        sizes = bind_sizes(plan, strides, None, shapes, statics=kernel.program.statics)
+        return given, sizes
+
+    # ---- compiling
+
+    def _choose_arch(self, on_gpu: bool, index: int) -> str:
+        if self._arch:
+            return self._arch
+        gpu = self._gpu_capability(index) if on_gpu or self.device != "cpu" else None
+        return architecture_for(gpu) if gpu else EMULATED_ARCH
+
+    def _gpu_capability(self, index: int) -> tuple[int, int] | None:
+        from tilec.calling.devices import devices
+
+        found = devices()
+        return found[index].compute_capability if index < len(found) else None
+
+    def _specialise(self, views: Mapping[str, ArrayView], arch: str) -> _Built:
+        """The kernel compiled for what the arrays say of its bracket parameters."""
+        return self._compiled({**self._deduced(views), **self.defines}, arch)
+
+    def _deduced(self, views: Mapping[str, ArrayView]) -> dict[str, str]:
+        """Bracket parameters that stand alone as a dimension or a dtype of a tensor given, and have no value yet."""
+        open_names = {b.name for b in self._syntax.brackets} - set(self.defines)
+        found: dict[str, str] = {}
+        for param in (*self._syntax.params, *self._syntax.outputs):
+            if not isinstance(param, ast.TensorParam) or param.name not in views:
+                continue
+            view = views[param.name]
+            if param.dtype.id in open_names and not view.dtype.startswith("raw"):
+                found.setdefault(param.dtype.id, view.dtype)
+            if len(view.shape) != len(param.dims):
+                continue
+            for dim, extent in zip(param.dims, view.shape, strict=True):
+                if isinstance(dim, ast.Name) and dim.id in open_names:
+                    found.setdefault(dim.id, str(extent))
+        return found
+
+    def _compiled(self, defines: Mapping[str, str], arch: str) -> _Built:
+        from tilec.compiler import compile_file
+
+        key = (arch, tuple(sorted(defines.items())))
+        if key not in self._built:
+            file = compile_file(self.file, kernel=self.name, defines=defines, archs=(arch,))
+            self._built[key] = _Built(file, file.kernel(self.name), arch)
+        return self._built[key]
+
+    def _current(self) -> _Built:
+        """What the last call used; before the first one the kernel with its defaults."""
+        if self._last is None:
+            self._last = self._compiled(self.defines, self._choose_arch(False, 0))
+        return self._last
+
+    # ---- on a GPU
+
+    def _launch(self, built: _Built, call: _Call, stream: Any, index: int) -> None:
+        views = list(call.views.values())
+        handle = current_stream(views) if stream is None else stream_handle(stream)
+        foreign = all(v.kind != "pycuda" for v in views)
+        is_pycuda = type(stream).__module__.partition(".")[0] == "pycuda"
+        if self.launcher == "pycuda" and handle and not is_pycuda:
+            raise fail(
+                "E0814",
+                "pycuda cannot launch on a stream of another library",
+                help='leave `launcher="pycuda"` out: the C launcher takes any stream',
+            )
+        through_c = self.launcher == "c" or (
+            self.launcher == "auto" and ((handle and not is_pycuda) or not pycuda_is_there())
+        )
+        addresses = {n: v.address for n, v in call.views.items()}
+        with _device_guard(views):
+            workspace, _keep = self._workspace(built, call, index, foreign, through_c)
+            if through_c:
+                launcher = self._c_launcher(built)
+                launcher.launch(built.kernel, call.sizes, addresses, workspace, stream=handle)
+                self.last_path = "c launcher"
+                return
+            self._pycuda(built, index).launch(
+                built.kernel,
+                call.sizes,
+                addresses,
+                workspace,
+                stream=stream if is_pycuda else None,
+                foreign=foreign,
+            )
+        self.last_path = "pycuda"
+
+    def _workspace(
+        self, built: _Built, call: _Call, index: int, foreign: bool, through_c: bool
+    ) -> tuple[int, Any]:
+        """(address, owner): of the library whose arrays are given, else pycuda's, kept for the next call."""
+        needed = workspace_bytes(built.kernel.plan, call.sizes)
+        if not needed:
+            return 0, None
+        found = new_workspace(needed, list(call.views.values()))
+        if found is not None:
+            return found
+        if through_c and not pycuda_is_there():
+            raise fail(
+                "E0811",
+                f"`{self.name}` needs {needed} bytes of workspace, which nothing here can allocate",
+                help="pass arrays of PyTorch or CuPy, or install pycuda",
+            )
+        kept = built.workspaces.get((index, foreign))
+        if kept is None or kept[0] < needed:
+            block = self._pycuda(built, index).allocate(needed, foreign=foreign)
+            kept = built.workspaces[index, foreign] = (needed, block)
+        return int(kept[1]), kept[1]
+
+    def _pycuda(self, built: _Built, index: int) -> PycudaLauncher:
+        if index not in built.pycuda:
+            built.pycuda[index] = PycudaLauncher(self._cubin(built), index)
+        return built.pycuda[index]
+
+    def _cubin(self, built: _Built) -> bytes:
+        from tilec.jobs.profiling import build_cubin
+
+        return build_cubin(built.file, built.arch, self.nvcc).blob
+
+    def _c_launcher(self, built: _Built) -> CLauncher:
+        if built.c is None:
+            from tilec.toolchain.build import find_toolchain
+            from tilec.toolchain.cache import default_cache
+
+            toolchain = find_toolchain(self.nvcc, cache=default_cache())
+            built.c = build_c_launcher(built.file, (built.arch,), toolchain)
+        return built.c
+
+    # ---- host memory
+
+    def _run_on_host(self, built: _Built, call: _Call) -> None:
+        from tilec.calling import host_run
+
+        if self.device == "cpu" or self._gpu_capability(0) is None:
+            if self.device == "gpu":
+                raise fail("E0812", "there is no GPU that can be used")
+            if built.emulated is None:
+                built.emulated = host_run.emulate(built.file, built.arch)
+            gpu, module = built.emulated
+            host_run.run(gpu, module, built.kernel, call.sizes, call.views)
+            self.last_path = "emulator"
+            return
+        from tilec.runtime.device import open_gpu
+
+        with open_gpu() as gpu:
+            module = gpu.load(self._cubin(built))
+            host_run.run(gpu, module, built.kernel, call.sizes, call.views)
+        self.last_path = "pycuda with copies"
+
+    # ---- looking inside
+
+    def get_source(self) -> str:
+        """The generated `.cu` of the last call, or of the defaults before the first one."""
+        return self._current().file.cu
+
+    def get_lowered_ir(self, stage: str = "schedule") -> str:
+        """The program at a stage: `tile-ir`, `kernel-ir`, `schedule` (what one CTA does, barriers in place), `ptx`, or after
+        a pass by its name. Raises TileError (E0719) for a pass that did not run."""
+        built = self._current()
+        from tilec.ir.printer import print_program
+
+        match stage:
+            case "tile-ir":
+                return print_program(built.kernel.program)
+            case "kernel-ir" | "schedule":
+                return built.kernel.kernel_ir[built.arch]
+            case "ptx":
+                from tilec.toolchain.build import compile_ptx, find_toolchain
+                from tilec.toolchain.cache import default_cache
+
+                cache = default_cache()
+                toolchain = find_toolchain(self.nvcc, cache=cache)
+                done = compile_ptx(built.file.cu, built.arch, toolchain=toolchain, cache=cache)
+                return done.blob.decode()
+            case _:
+                return self._after(built, stage)
+
+    def _after(self, built: _Built, name: str) -> str:
+        from tilec.compiler import compile_file
+
+        defines = next(dict(d) for (_, d), b in self._built.items() if b is built)
+        compiled = compile_file(
+            self.file,
+            kernel=self.name,
+            defines=defines,
+            archs=(built.arch,),
+            print_after=(name,),
+            stop="kernel-ir",
+        )
+        if name not in compiled.snapshots:
+            raise fail(
+                "E0719",
+                f"no pass `{name}` ran",
+                help="docs/architecture.md lists the passes; `tile-ir`, `kernel-ir`, `schedule` and `ptx` work too",
+            )
+        return compiled.snapshots[name]
+
+    def explain(self) -> str:
+        """What was decided for each line and why: the text of `tilec explain`."""
+        from tilec.jobs.explaining import explain_compiled
+
+        return explain_compiled(self._current().file)
+
+    @property
+    def resources(self) -> tuple[Usage, ...]:
+        """Registers, spills, shared bytes and occupancy of each compiled variant; no GPU is needed, nvcc is.
+
+        Raises TileError (E0801, E0802) without it.
+        """
+        from tilec.jobs.profiling import build_cubin, usage
+
+        built = self._current()
+        return usage(built.kernel, built.arch, build_cubin(built.file, built.arch, self.nvcc).report)
+
+    def benchmark(self, *arguments: Any, **options: Any) -> Measurement:
+        """Time calls with these arguments; `warmup`, `repeat`, `flush` as in `tilec.benchmark`, other names are the kernel's."""
+        from tilec.calling.measuring import benchmark
+
+        return benchmark(self, *arguments, **options)
+
+
+def compile_kernel(
+    file: str | os.PathLike[str],
+    kernel: str | None = None,
+    *,
+    arch: str | None = None,
+    device: Device = "auto",
+    launcher: Launcher = "auto",
+    nvcc: str | None = None,
+    **defines: Any,
+) -> Kernel:
+    """A kernel of a `.tile` file: the one named, else the first. `defines` are bracket parameters: numbers, bools, dtypes
+    (`"f16"`, `torch.float16`). `arch` is an architecture other than the device's; `device="cpu"` runs on the emulator;
+    `launcher` chooses how a GPU is reached.
+
+    Raises TileError with every error of the program.
+    """
+    from tilec.jobs.requests import check_source, parse_archs
+    from tilec.syntax.loading import load
+
+    path = os.fspath(file)
+    check_source(path)
+    if arch is not None:
+        parse_archs((arch,))
+    module = load(path).main
+    kernels = [item for item in module.items if isinstance(item, ast.Kernel)]
+    syntax = next((k for k in kernels if kernel is None or k.name == kernel), None)
+    if syntax is None:
+        names = ", ".join(f"`{k.name}`" for k in kernels) or "none"
+        wanted = f"no kernel `{kernel}`" if kernel else "no kernel"
+        raise fail("E0706", f"`{path}` has {wanted}", note=f"its kernels: {names}")
+    texts = {name: _define(value) for name, value in defines.items()}
+    found = Kernel(
+        path, syntax.name, syntax, texts, arch=arch, device=device, launcher=launcher, nvcc=nvcc
+    )
+    _check_program(found, syntax)
+    return found
+
+
+def _check_program(kernel: Kernel, syntax: ast.Kernel) -> None:
+    """Every error of the program now rather than at the first call, unless a bracket parameter is still open."""
+    from tilec.compiler import analyse_file
+
+    if all(b.default is not None or b.name in kernel.defines for b in syntax.brackets):
+        analyse_file(kernel.file, kernel=kernel.name, defines=kernel.defines)
+
+
+def _define(value: Any) -> str:
+    """The text of `-D NAME=…` for a Python value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if text.startswith("torch."):
+        from tilec.calling.arguments import torch_name
+
+        return torch_name(text)
+    return text
+
+
+def _is_tensor(param: ast.TensorParam | ast.ScalarParam) -> bool:
+    return isinstance(param, ast.TensorParam)
+
+
+def _names(expr: Any) -> set[str]:
+    match expr:
+        case ast.Name(name):
+            return {name}
+        case ast.Binary(_, left, right):
+            return _names(left) | _names(right)
+        case ast.Call(_, arguments):
+            return set().union(*map(_names, arguments))
+        case _:
+            return set()
+
+
+def _view(name: str, array: Any) -> ArrayView:
+    view = view_of(array)
+    if view is None:
+        raise TypeError(
+            f"`{name}` is an array, and a {type(array).__name__} was given; arrays are PyTorch's, NumPy's, "
+            "or offer __cuda_array_interface__ or DLPack"
+        )
+    return view
+
+
+def _number(value: Any) -> Any:
+    """A Python number; arrays of one element (NumPy scalars among them) are asked for theirs."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _steps(view: ArrayView) -> tuple[int, ...]:
+    if view.strides is not None:
+        return view.strides
+    steps: list[int] = []
+    for extent in reversed(view.shape):
+        steps.append(steps[-1] * last if steps else 1)
+        last = max(1, extent)
+    return tuple(reversed(steps))
+
+
+def _device_guard(views: list[ArrayView]) -> AbstractContextManager[Any]:
+    """PyTorch's or CuPy's device of the arrays made current: the C launcher asks the runtime which one it is."""
+    import sys
+
+    for view in views:
+        if view.kind == "torch" and view.device is not None:
+            guard: AbstractContextManager[Any] = sys.modules["torch"].cuda.device(view.device)
+            return guard
+        if view.kind == "cupy":
+            guard = sys.modules["cupy"].cuda.Device(view.device)
+            return guard
+    return nullcontext()
+
+
+__all__ = ["Kernel", "TileError", "compile_kernel"]
