@@ -147,9 +147,7 @@ class Kernel:
             raise TypeError(
                 f"{self.name} takes {len(params)} arguments, and {len(arguments)} were given"
             )
-        given: dict[str, Any] = {
-            p.name: a for p, a in zip(params, arguments, strict=False)
-        }
+        given: dict[str, Any] = {p.name: a for p, a in zip(params, arguments, strict=False)}
         for name, value in named.items():
             if name in given:
                 raise TypeError(f"{self.name} got `{name}` twice")
@@ -228,9 +226,7 @@ class Kernel:
     ) -> tuple[dict[str, ArrayView], CallSizes]:
         """Views with dtypes and strides checked, and the sizes that follow."""
         plan = kernel.plan
-        given = {
-            t.name: storage_view(views[t.name], t) for t in plan.parameters if t.name in views
-        }
+        given = {t.name: storage_view(views[t.name], t) for t in plan.parameters if t.name in views}
         shapes = {t.name: extents(given[t.name], t) for t in plan.parameters if t.name in given}
         strides = dict(settings)
         for tensor in plan.parameters:
@@ -454,7 +450,9 @@ class Kernel:
         from tilec.jobs.profiling import build_cubin, usage
 
         built = self._current()
-        return usage(built.kernel, built.arch, build_cubin(built.file, built.arch, self.nvcc).report)
+        return usage(
+            built.kernel, built.arch, build_cubin(built.file, built.arch, self.nvcc).report
+        )
 
     def benchmark(self, *arguments: Any, **options: Any) -> Measurement:
         """Time calls with these arguments; `warmup`, `repeat`, `flush` as in `tilec.benchmark`, other names are the kernel's."""

@@ -77,9 +77,7 @@ class PycudaLauncher:
             try:
                 return gpu.driver.mem_alloc(size)
             except gpu.driver.MemoryError as error:
-                raise fail(
-                    "E0813", f"the workspace needs {size >> 20} MB on the GPU"
-                ) from error
+                raise fail("E0813", f"the workspace needs {size >> 20} MB on the GPU") from error
 
     @contextmanager
     def _context(self, foreign: bool) -> Iterator[tuple[Gpu, Any]]:

@@ -22,10 +22,10 @@ def make_operator(kernel: Kernel, syntax: ast.Kernel, name: str) -> Any:
     several = len(syntax.outputs) > 1
 
     def run(*arguments: Any) -> Any:
-        return kernel(**dict(zip(names, arguments, strict=True)))
+        return kernel(**dict(zip(names, arguments, strict=False)))
 
     def shape(*arguments: Any) -> Any:
-        given = dict(zip(names, arguments, strict=True))
+        given = dict(zip(names, arguments, strict=False))
         tensors = {n: a for n, a in given.items() if isinstance(a, torch.Tensor)}
         scalars = {n: a for n, a in given.items() if n not in tensors}
         made = kernel.shaped(tensors, scalars)

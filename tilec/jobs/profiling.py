@@ -190,9 +190,7 @@ def _traffic(
     return traffic, notes
 
 
-def estimate(
-    kernel: CompiledKernel, arch: str, sizes: Any, uses: Sequence[Usage]
-) -> list[Traffic]:
+def estimate(kernel: CompiledKernel, arch: str, sizes: Any, uses: Sequence[Usage]) -> list[Traffic]:
     """One row for each launch. The bytes are those of a whole call – each input once, each output once, temps written and read –
     and stand with its first launch; the tensor share is that of a roofline, which no kernel exceeds."""
     from tilec.runtime.gpu_run import moved_bytes
@@ -239,7 +237,9 @@ def profile_text(
     """Two tables and the notes."""
     from tilec.runtime.report import table
 
-    rows = [("kernel", "threads", "registers", "spills", "shared", "CTAs/SM", "occupancy", "limiter")]
+    rows = [
+        ("kernel", "threads", "registers", "spills", "shared", "CTAs/SM", "occupancy", "limiter")
+    ]
     rows += [
         (
             u.kernel,

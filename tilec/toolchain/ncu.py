@@ -115,5 +115,8 @@ def _counted(name: str, values: dict[str, float]) -> Counted:
     tensor = next((values[m] / 100 for m in _TENSOR if m in values), None)
     warps = values.get(_WARPS)
     return Counted(
-        name, sum(moved) if len(moved) == 2 else None, tensor, None if warps is None else warps / 100
+        name,
+        sum(moved) if len(moved) == 2 else None,
+        tensor,
+        None if warps is None else warps / 100,
     )
