@@ -312,11 +312,15 @@ def run_jobs(
                 call.finish()
                 outputs = call.results()
                 call.check_surroundings()
-        except TileError as error:
-            said = "; ".join(d.message for d in error.diagnostics)
+        except Exception as error:
+            # memory that cannot be given back after a fault hides the fault behind the driver's own error
+            known = error.diagnostics if isinstance(error, TileError) else ()
+            said = "; ".join(d.message for d in known) or f"{type(error).__name__}: {error}"
             evidence.record(job.source.kernel, False, f"{job.words}: {said}")
-            if any(d.code == "E0923" for d in error.diagnostics):
-                evidence.notes.append("the GPU stopped: nothing was launched after that")
+            if not known or any(d.code == "E0923" for d in known):
+                evidence.notes.append(
+                    f"the GPU stopped at {job.source.kernel}: nothing was launched after that"
+                )
                 break
             continue
         verifiers.submit(job, outputs)

@@ -51,7 +51,9 @@ def limits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.tile"
         path.write_text(PROGRAM, encoding="utf-8")
-        large, _ = build_all(sources([path]), arch, "shared", jobs)
+        large, broken = build_all(sources([path]), arch, "shared", jobs)
+        for source, error in broken:
+            evidence.record(source.kernel, False, error.diagnostics[0].message)
         shared, refused = build_all(sources(only=only), arch, "shared", jobs)
         cubins, _ = build_all(sources(only=only), arch, "cubin", jobs)
         evidence.notes += [

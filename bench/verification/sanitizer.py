@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,15 +60,16 @@ def sanitizer(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) 
     if not Path(tool).exists():
         raise Refused("there is no compute-sanitizer")
     only_ours = _filter(tool)
+    deadline = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
-        status, text = _run([], clean, folder, seconds)
+        status, text = _run([], clean, folder, deadline)
         names = [c.kernel.name for c in clean]
         evidence.record("without a tool", status == 0, text[-800:], kernels=names)
         for check in ("memcheck", "racecheck"):
             words = [tool, "--tool", check, *only_ours, "--error-exitcode", "9"]
             if check in seeded:
                 what, fault = seeded[check]
-                status, text = _run(words, [fault], folder, seconds)
+                status, text = _run(words, [fault], folder, deadline)
                 found = _count(text)
                 evidence.record(
                     f"{check} finds {what}",
@@ -76,7 +78,7 @@ def sanitizer(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) 
                     found=found,
                     kernel=fault.kernel.name,
                 )
-            status, text = _run(words, clean, folder, seconds)
+            status, text = _run(words, clean, folder, deadline)
             found = _count(text)
             launched = sum(line.endswith("status 0, 0") for line in text.splitlines())
             ok = status == 0 and found == 0 and launched == len(clean)
@@ -128,11 +130,12 @@ def _scalars(ready: Ready) -> dict[str, float]:
     return {s.name: s.default for s in ready.kernel.plan.scalars if s.default is not None}
 
 
-def _run(words: list[str], calls: list[Launched], folder: str, seconds: float) -> tuple[int, str]:
+def _run(words: list[str], calls: list[Launched], folder: str, deadline: float) -> tuple[int, str]:
     """(exit status, output) of the launches under a tool. Raises Refused where the tool does not start."""
     path = Path(folder) / "jobs.pickle"
     path.write_bytes(pickle.dumps(calls))
     command = [*words, sys.executable, "-m", "verification.sanitized", str(path)]
+    seconds = max(1.0, deadline - time.monotonic())
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired as error:

@@ -134,6 +134,38 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
 }
 //@ end
 
+//@ primitive gather_quad needs Vector bitcast shuffle_xor lane_id includes <cstdint>
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+//@ end
+
 //@ primitive MmaBf16 needs OperandA OperandB mma_m16n8k16_bf16
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {

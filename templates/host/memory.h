@@ -266,6 +266,15 @@ inline void store_element(const SharedPointer<T>& p, std::common_type_t<T> x,
 }
 //@ end
 
+//@ primitive load_nibble needs load_element i4_t u4_t wrap_i4 wrap_u4
+inline uint8_t load_nibble(const u4_t* p, int64_t offset, int line = __builtin_LINE()) {
+  return wrap_u4(load_element(p + offset / 2, line).bits >> (offset % 2 == 0 ? 0 : 4));
+}
+inline int8_t load_nibble(const i4_t* p, int64_t offset, int line = __builtin_LINE()) {
+  return wrap_i4(load_element(p + offset / 2, line).bits >> (offset % 2 == 0 ? 0 : 4));
+}
+//@ end
+
 //@ primitive opaque_zero
 inline unsigned opaque_zero() { return 0; }
 //@ end

@@ -249,6 +249,12 @@ def check_walks(library: Library) -> None:
             wanted[row, part] = xs[row, part]
         got = library.run(f"walk_{access}", len(counts), xs, np.full_like(xs, 165), counts)
         assert np.array_equal(got, wanted), access
+    packed = np.arange(256, dtype=np.uint8)
+    halves = np.stack([packed & 15, packed >> 4], 1).ravel()
+    got = library.run("nibble_u4_t", 512, packed, np.empty(512, np.uint8))
+    assert np.array_equal(got, halves)
+    got = library.run("nibble_i4_t", 512, packed, np.empty(512, np.int8))
+    assert np.array_equal(got, np.where(halves < 8, halves, halves - 16.0))
     row = xs.ravel()
     got = library.run("partials", 50, row, np.empty(50, np.float32))
     assert np.array_equal(got, ((row[:50] + row[2:52]) + row[4:54]) + row[6:56])

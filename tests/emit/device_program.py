@@ -126,6 +126,9 @@ def drivers() -> list[Driver]:
             "partials", "float", "int8_t", "float", f'debug_assert(i >= 0, "a place");\n  {body}'
         )
     )
+    for kind, out in (("u4_t", "uint8_t"), ("i4_t", "int8_t")):
+        name = f"nibble_{kind}"
+        made.append(Driver(name, kind, "int8_t", out, "out[i] = load_nibble(xs, i);"))
     return made + _collective()
 
 

@@ -87,6 +87,13 @@ def test_trips_are_counted_without_a_sum_that_leaves_32_bits(file: str) -> None:
         assert not re.search(r"\+ \w+ - 1\)\s*/", section)
 
 
+@pytest.mark.parametrize("sample", ["matrix_vector_and_groups", "attention_variants"])
+def test_the_end_of_a_span_in_a_group_is_no_sum(sample: str) -> None:
+    """`starts + BM * t + BM` is negative where a loose bound of the rows lets the last tiles start near 2^31."""
+    for section in sections(compiled(str(ROOT / "samples" / f"{sample}.tile")).cu):
+        assert not re.search(r"_row_end = min_of\(min_of\(BM \* t_tile \+", section)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda f: Path(f).stem)
 def test_lines(file: str) -> None:
     result = compiled(file)

@@ -153,6 +153,17 @@ def test_partial_accesses_touch_nothing_else(count: int, access: str) -> None:
         np.testing.assert_array_equal(y, np.where(np.arange(8) < kept, x, -1))
 
 
+@pytest.mark.parametrize(("kind", "name"), [(np.int8, "i4_t"), (np.uint8, "u4_t")])
+def test_single_nibbles(kind: Any, name: str) -> None:
+    x = np.arange(16, dtype=np.uint8) * 17 + 3
+    y = np.zeros(32, np.int32)
+    body = f"const {name}* x, int* y\nstore_element(y + threadIdx.x, load_nibble(x, threadIdx.x));"
+    run(body, x, y)
+    values = np.stack([x & 15, x >> 4], axis=1).ravel().astype(np.int32)
+    np.testing.assert_array_equal(y, values - 16 * (values > 7) if kind is np.int8 else values)
+    assert fault(body.replace("(x, ", "(x, 1 + "), x, y).code == "E0930"
+
+
 def test_atomics() -> None:
     kinds = {"int": np.int32, "float": np.float32, "int64_t": np.int64, "double": np.float64}
     for name, kind in kinds.items():

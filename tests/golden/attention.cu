@@ -662,6 +662,36 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
   memcpy(&a.x[3], &bottom_right, 4);
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -834,6 +864,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT6 = 16;
   constexpr int kWidthT6 = 2;
+  constexpr int kStepsT6Line = 4;
+  constexpr int kWidthT6Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -856,7 +888,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread % 4 * 2;
+  const int t6_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -872,7 +904,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -916,7 +948,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -930,7 +962,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -998,19 +1030,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1072,13 +1099,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1103,12 +1126,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1374,7 +1395,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1388,7 +1409,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1405,20 +1426,31 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+      Vector<float, kWidthT6> o_out_wide;
+      #pragma unroll
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        o_out_wide[t6_sub] = div_fast(acc[i_step][t6_step][t6_sub], l[i_step] == 0.0f ? 1.0f
+            : l[i_step]);
+      }
+      o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t6_line_step = 0; t6_line_step < kStepsT6Line; ++t6_line_step) {
+      const int t6_line_at = t6_line_first + t6_line_step * 32;
+      const Vector<bf16_t, kWidthT6Line> o_line = gather_quad(o_out[i_step][4 * t6_line_step],
+          o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2], o_out[i_step][4
+          * t6_line_step + 3]);
       if (i_at < q_row_end) {
-        Vector<float, kWidthT6> o_out;
-        #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = div_fast(acc[i_step][t6_step][t6_sub], l[i_step] == 0.0f ? 1.0f
-              : l[i_step]);
-        }
-        store_aligned(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
       }
     }
   }
@@ -1487,7 +1519,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1534,7 +1566,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1551,7 +1583,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1622,19 +1654,14 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = OpMax<float>::identity();
       }
-      const int j_end = T - BN * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
             const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
+            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
           }
         }
       }
@@ -1696,13 +1723,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
+            sum_p[i_step] += p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1727,12 +1750,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            left_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1998,7 +2019,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2015,7 +2036,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2126,7 +2147,7 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(attention_kernel, {host_times(int64_t{B} * H, (int64_t{S} + 127) / 128),
           256, 163840}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);

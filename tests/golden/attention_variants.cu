@@ -720,6 +720,36 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
   memcpy(&a.x[3], &bottom_right, 4);
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -906,6 +936,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -928,7 +960,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -944,7 +976,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -994,7 +1026,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1009,7 +1041,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1335,14 +1367,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -1393,9 +1431,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -1418,10 +1460,12 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -1479,7 +1523,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1494,7 +1538,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1511,20 +1555,31 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
+            ? 1.0f : state_1[i_step]);
+      }
+      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
+          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
+          * t8_line_step + 3]);
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
-        }
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -1583,7 +1638,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1636,7 +1691,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1654,7 +1709,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1983,14 +2038,20 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                  tile_2[i_step][j_step][j_sub]);
+            }
           }
         }
       }
@@ -2041,9 +2102,13 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            if (j_el < j_end && j_el < j_end_2) {
+              sum_p[i_step] += p[i_step][j_step][j_sub];
+            }
           }
         }
       }
@@ -2066,10 +2131,12 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -2127,7 +2194,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2145,7 +2212,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2240,7 +2307,7 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
@@ -2273,6 +2340,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -2295,7 +2364,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -2311,7 +2380,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -2362,7 +2431,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2377,7 +2446,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2743,14 +2812,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -2801,9 +2878,15 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -2826,10 +2909,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -2886,7 +2971,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2901,7 +2986,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2918,20 +3003,31 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
+            ? 1.0f : state_1[i_step]);
+      }
+      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
+          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
+          * t8_line_step + 3]);
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
-        }
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -2990,7 +3086,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -3044,7 +3140,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3062,7 +3158,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3431,14 +3527,22 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = OpMax<float>::identity();
       }
+      const int j_end = S - BN * j_tile;
+      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
+                    tile_3[i_step][j_step][j_sub]);
+              }
+            }
           }
         }
       }
@@ -3489,9 +3593,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
+          const int j_at = j_first + j_step * 8;
+          if (j_at < j_end_2) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              if (j_el < j_end) {
+                sum_p[i_step] += p[i_step][j_step][j_sub];
+              }
+            }
           }
         }
       }
@@ -3514,10 +3624,12 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
+            const int j_el = j_at + j_sub;
+            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
           }
           left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -3574,7 +3686,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3592,7 +3704,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3691,7 +3803,7 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
@@ -3724,6 +3836,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kWidthQCol = 8;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
+  constexpr int kStepsT8Line = 4;
+  constexpr int kWidthT8Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3746,7 +3860,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t8_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3767,11 +3881,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -3820,7 +3934,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3836,7 +3950,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4138,6 +4252,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4147,7 +4264,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4205,7 +4322,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4235,8 +4352,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4295,7 +4412,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4311,7 +4428,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4332,21 +4449,32 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int t5_end = TOTAL - BM * t_tile - lo;
   const int t5_end_2 = hi - BM * t_tile - lo;
   const int t5_begin_end = -BM * t_tile - lo;
+  Vector<bf16_t, kWidthT8> o_out[kStepsT5][kStepsT8];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      Vector<float, kWidthT8> o_out_wide;
+      #pragma unroll
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        o_out_wide[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
+            ? 1.0f : state_1[t5_step]);
+      }
+      o_out[t5_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+    }
+  }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
+      const int t8_line_at = t8_line_first + t8_line_step * 32;
+      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[t5_step][4 * t8_line_step],
+          o_out[t5_step][4 * t8_line_step + 1], o_out[t5_step][4 * t8_line_step + 2],
+          o_out[t5_step][4 * t8_line_step + 3]);
       if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
           && t5_at >= t5_begin_end) {
-        Vector<float, kWidthT8> o_out;
-        #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
-              ? 1.0f : state_1[t5_step]);
-        }
-        store_aligned(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_aligned(o_at + int64_t{H} * t5_at * 128 + t8_line_at, o_line);
       }
     }
   }
@@ -4410,11 +4538,11 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = min_of(min_of(BM * t_tile + lo + BM, TOTAL), hi) - BM * t_tile - lo;
+  const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll
+  #pragma unroll 4
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -4466,7 +4594,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4484,7 +4612,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4788,6 +4916,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
+      const int j_end_2 = hi - BN * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
+          * j_tile - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4797,7 +4928,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
                   tile[t5_step][j_step][j_sub]);
             }
@@ -4855,7 +4986,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
+            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
               sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
@@ -4885,8 +5016,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4945,7 +5076,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4963,7 +5094,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -5068,7 +5199,7 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 4)) {
+        && host_is_aligned(o, 16)) {
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,

@@ -982,7 +982,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -997,7 +997,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1289,7 +1289,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end = ceil_div(length_value, 16) - BN * j_tile;
+      const int s_end_2 = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end_3 = length_value - BN * j_tile - s * ceil_div(length_value, 16);
       const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
@@ -1300,7 +1302,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
             }
           }
@@ -1370,7 +1372,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               sum_p[g_step] += p[g_step][s_step][s_sub];
             }
           }
@@ -1413,8 +1415,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
+                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
+                : convert<bf16_t>(0.0f);
           }
         }
       }
@@ -1473,7 +1476,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1488,7 +1491,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1653,7 +1656,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1670,7 +1673,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1964,7 +1967,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end = ceil_div(length_value, 16) - BN * j_tile;
+      const int s_end_2 = T - BN * j_tile - s * ceil_div(length_value, 16);
+      const int s_end_3 = length_value - BN * j_tile - s * ceil_div(length_value, 16);
       const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
@@ -1975,7 +1980,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
             }
           }
@@ -2045,7 +2050,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
+            if (s_el < s_end && s_el < s_end_2 && s_el < s_end_3 && s_el >= s_begin_end) {
               sum_p[g_step] += p[g_step][s_step][s_sub];
             }
           }
@@ -2088,8 +2093,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
+                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
+                : convert<bf16_t>(0.0f);
           }
         }
       }
@@ -2148,7 +2154,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2165,7 +2171,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll
+      #pragma unroll 4
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -319,6 +319,19 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
+/// take part.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
+  constexpr int kWords = (sizeof(T) + 3) / 4;
+  uint32_t words[kWords] = {};
+  memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __shfl_xor_sync(0xffffffffu, words[i], lane_mask);
+  memcpy(&x, words, sizeof(T));
+  return x;
+}
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -566,6 +579,36 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
   }
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -720,6 +763,8 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 2;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
   constexpr int kThreadsARow = 16;
@@ -734,7 +779,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -762,7 +807,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -774,7 +819,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -869,7 +914,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -882,7 +927,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -897,23 +942,34 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
     cp_async_commit();
   }
   const int i_end = M - BM * i_tile;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // gemm.tile:8  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+  Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> c_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+      }
+      c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (i_at < i_end && j_at < j_end) {
-        Vector<float, kWidthJ> c_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          c_out[j_sub] = acc[i_step][j_step][j_sub];
-        }
-        store_aligned(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first + j_line_step * 32;
+      const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
+          * j_line_step + 3]);
+      if (i_at < i_end && j_line_at < j_line_end) {
+        store_aligned(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
     }
   }
@@ -975,7 +1031,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -989,7 +1045,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1007,7 +1063,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1021,7 +1077,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1122,7 +1178,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1136,7 +1192,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1154,7 +1210,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1168,7 +1224,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1281,7 +1337,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(c, 4)) {
+        && host_is_aligned(c, 16)) {
       status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
           128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
@@ -1310,6 +1366,8 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 2;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
   constexpr int kThreadsARow = 16;
@@ -1324,7 +1382,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1352,7 +1410,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1364,7 +1422,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1459,7 +1517,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1472,7 +1530,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1487,23 +1545,34 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
     cp_async_commit();
   }
   const int i_end = M - BM * i_tile;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // gemm.tile:19  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+  Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> c_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+      }
+      c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (i_at < i_end && j_at < j_end) {
-        Vector<float, kWidthJ> c_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          c_out[j_sub] = acc[i_step][j_step][j_sub];
-        }
-        store_aligned(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first + j_line_step * 32;
+      const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
+          * j_line_step + 3]);
+      if (i_at < i_end && j_line_at < j_line_end) {
+        store_aligned(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
     }
   }
@@ -1565,7 +1634,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1579,7 +1648,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1597,7 +1666,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1611,7 +1680,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1712,7 +1781,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1726,7 +1795,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1744,7 +1813,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1758,7 +1827,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1870,8 +1939,8 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   cudaError_t status = host_check_arguments(arguments, &gemm_nt_sentence);
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
-        && N % 2 == 0) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
+        && N % 8 == 0) {
       status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
           128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);

@@ -662,6 +662,36 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
   }
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -1154,7 +1184,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1263,7 +1293,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1397,7 +1427,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1411,7 +1441,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1545,7 +1575,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1559,7 +1589,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1654,7 +1684,7 @@ __device__ __forceinline__ void gemm_split_k_2_body(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step * kThreadsI + i_lane;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1723,7 +1753,7 @@ __device__ __forceinline__ void gemm_split_k_2_body_2(bf16_t* __restrict__ c,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step;
-    #pragma unroll
+    #pragma unroll 4
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = t_step;
       #pragma unroll
@@ -1863,6 +1893,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int BK = 64;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 2;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsWCol = 1;
   constexpr int kThreadsWCol = 16;
   constexpr int kWidthWCol = 8;
@@ -1885,7 +1917,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
   instance /= ceil_div(N, BN);
@@ -1914,8 +1946,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -1923,7 +1954,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -1937,7 +1968,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -2027,8 +2058,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2036,7 +2066,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
-      #pragma unroll
+      #pragma unroll 4
       for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
         const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
         #pragma unroll
@@ -2050,7 +2080,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       const int w_col_end = N - BN * j_tile;
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
@@ -2064,10 +2094,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
@@ -2075,20 +2104,31 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int t3_end_2 = ROWS - BM * t_tile - starts_value;
   const int t3_end_3 = starts_value_2 - BM * t_tile - starts_value;
   const int t3_begin_end_2 = -BM * t_tile - starts_value;
+  Vector<bf16_t, kWidthJ> y_out[kStepsT3][kStepsJ];
+  #pragma unroll
+  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> y_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        y_out_wide[j_sub] = acc[t3_step][j_step][j_sub];
+      }
+      y_out[t3_step][j_step] = convert_vector<bf16_t>(y_out_wide);
+    }
+  }
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
     const int t3_at = t3_first + t3_step / 2 * 16 + t3_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (t3_at < t3_end && t3_at >= t3_begin_end && j_at < j_end && t3_at < t3_end_2
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first + j_line_step * 32;
+      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t3_step][4 * j_line_step],
+          y_out[t3_step][4 * j_line_step + 1], y_out[t3_step][4 * j_line_step + 2], y_out[t3_step][4
+          * j_line_step + 3]);
+      if (t3_at < t3_end && t3_at >= t3_begin_end && j_line_at < j_line_end && t3_at < t3_end_2
           && t3_at < t3_end_3 && t3_at >= t3_begin_end_2) {
-        Vector<float, kWidthJ> y_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          y_out[j_sub] = acc[t3_step][j_step][j_sub];
-        }
-        store_aligned(y_at + int64_t{N} * t3_at + j_at, convert_vector<bf16_t>(y_out));
+        store_aligned(y_at + int64_t{N} * t3_at + j_line_at, y_line);
       }
     }
   }
@@ -2153,8 +2193,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * stage;
@@ -2163,7 +2202,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2177,7 +2216,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2196,7 +2235,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2210,7 +2249,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2305,8 +2344,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int x_row_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS),
-          starts_value_2) - BM * t_tile - starts_value;
+      const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
       const int x_col_end = K - BK * k_tile_next;
@@ -2315,7 +2353,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
       if (x_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2329,7 +2367,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2348,7 +2386,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2362,7 +2400,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2380,8 +2418,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(min_of(BM * t_tile + starts_value + BM, ROWS), starts_value_2) - BM
-      * t_tile - starts_value;
+  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
   const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 
@@ -2498,7 +2535,7 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
       + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
       128))) > 0) {
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(w, 16) && N % 8 == 0
-        && host_is_aligned(y, 4)) {
+        && host_is_aligned(y, 16)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
           * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
@@ -2529,6 +2566,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kWidthGateCol = 8;
   constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 1;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsUpCol = 1;
   constexpr int kThreadsUpCol = 16;
   constexpr int kWidthUpCol = 8;
@@ -2576,7 +2615,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_line_first = thread / 32 % 4 * 32 + thread % 4 * 8;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2619,7 +2658,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -2634,7 +2673,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -2660,51 +2699,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_aligned<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -2751,50 +2765,25 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_aligned<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -2843,50 +2832,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
+        const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
         #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
-          #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+        for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
+          const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
+          const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol3> x_tile = {};
+          if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_3_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
           #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
-            }
-            #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
-            }
+          for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
+            const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
+            const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_3_at < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
           }
         }
       }
@@ -2933,50 +2898,26 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      #pragma unroll
+      for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
+        const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
         #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+        for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
+          const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
+          const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol4> x_tile = {};
+          if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+              && xk_col_4_at < xk_col_3_end) {
+            x_tile = load_aligned<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
           #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
+          for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
+            const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
+            const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
+                && xk_col_4_at < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
           }
         }
       }
@@ -3025,7 +2966,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
         const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
         #pragma unroll
@@ -3040,7 +2981,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
-      #pragma unroll
+      #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
@@ -3055,24 +2996,35 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     cp_async_commit();
   }
   const int t_end = ROWS - t_tile * 64;
-  const int j_end = N - BN * j_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:58  y[t, j] = g / (1.0 + exp(-g)) * u
   bf16_t* const y_at = y + int64_t{N} * t_tile * 64 + int64_t{BN} * j_tile;
+  Vector<bf16_t, kWidthJ> y_out[kStepsT][kStepsJ];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> y_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        y_out_wide[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
+            + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
+      }
+      y_out[t_step][j_step] = convert_vector<bf16_t>(y_out_wide);
+    }
+  }
   #pragma unroll
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (t_at < t_end && j_at < j_end) {
-        Vector<float, kWidthJ> y_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          y_out[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
-              + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
-        }
-        store_aligned(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out));
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first;
+      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t_step][4 * j_line_step],
+          y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2], y_out[t_step][4
+          * j_line_step + 3]);
+      if (t_at < t_end && j_line_at < j_line_end) {
+        store_aligned(y_at + int64_t{N} * t_at + j_line_at, y_line);
       }
     }
   }
@@ -3180,7 +3132,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3196,7 +3148,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3217,7 +3169,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3231,7 +3183,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3261,51 +3213,26 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
+        const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
         #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
-          #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+        for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
+          const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
+          const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
+          Vector<bf16_t, kWidthXkCol> x_tile = {};
+          if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_step = 0; xk_row_step < kStepsXkRow; ++xk_row_step) {
-          const int xk_row_at = xk_row_step * kThreadsXkRow + xk_row_lane;
           #pragma unroll
-          for (int xk_col_step = 0; xk_col_step < kStepsXkCol; ++xk_col_step) {
-            const int xk_col_at = (xk_col_step * kThreadsXkCol + xk_col_lane) * kWidthXkCol;
-            const int rows = xk_row_at < xk_row_end ? load_element(token_at + xk_row_at) : int{};
-            Vector<bf16_t, kWidthXkCol> x_tile = {};
-            if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol>(x_at + xk_col_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_at);
-            }
-            #pragma unroll
-            for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-              const int xk_col_el = xk_col_at + xk_col_sub;
-              const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_el < xk_col_end ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
-            }
+          for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
+            const int xk_col_el = xk_col_at + xk_col_sub;
+            const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
           }
         }
       }
@@ -3352,50 +3279,25 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_end >= 64) {
+      #pragma unroll
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-          #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
+              : int{};
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
+            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
+                * K);
           }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-            const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol2> x_tile = {};
-            if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol2>(x_at_2 + xk_col_2_at
-                  + static_cast<int64_t>(rows) * K, xk_col_end - xk_col_2_at);
-            }
-            #pragma unroll
-            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-              const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                  && xk_col_2_el < xk_col_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-            }
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
+                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -3627,7 +3529,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3644,7 +3546,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3666,7 +3568,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3681,7 +3583,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 4
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3811,8 +3713,8 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
   cudaError_t status = host_check_arguments(arguments, &moe_swiglu_sentence);
   if (status != cudaSuccess) return status;
   if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
-    if (host_is_aligned(gate, 16) && int64_t{K} * N % 8 == 0 && N % 8 == 0 && host_is_aligned(up,
-        16) && host_is_aligned(y, 4)) {
+    if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
+        && host_is_aligned(up, 16) && host_is_aligned(y, 16)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
           + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,

@@ -1537,7 +1537,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
     const bf16_t* const x_at_2 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const y_at = y + int64_t{C} * r + int64_t{BC} * c_tile_2;
-    #pragma unroll
+    #pragma unroll 4
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
       if (c2_at < c2_end) {

@@ -95,8 +95,8 @@ def test_auto_takes_the_first_tuned_value_else_the_rule() -> None:
         "c[i] = sum(a[i][:, None] @ a[j][None, :], axis=1)",
     )
     product = candidate(text)
-    assert list(product.values.values()) == [128, 128, 32]
-    assert candidate(text, B="16").values == {"A": 128, "B": 16, "C": 32}
+    assert list(product.values.values()) == [128, 128, 64]
+    assert candidate(text, B="16").values == {"A": 128, "B": 16, "C": 64}
 
 
 def test_products_are_found_in_expressions_and_updates() -> None:

@@ -11,7 +11,7 @@ from tilec.compiled import CompiledKernel
 from tilec.compiler import compile_file
 from tilec.runtime.report import Outcome, outcomes_table
 from tilec.runtime.sizes import ragged_sizes
-from tilec.runtime.variant_sizes import chosen_variants, compiled_variants, variant_sizes
+from tilec.runtime.variant_sizes import chosen_variants, compiled_variants, covering, variant_sizes
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 KERNELS = [
@@ -42,6 +42,9 @@ def test_every_variant_runs(file: str, kernel: str) -> None:
     ran = {name for one in sets for name in chosen_variants(found.program, target, one)}
     assert ran == set(compiled_variants(target))
     assert len(sets) + len(ragged_sizes(found.program)) >= 20
+    least = covering(found.program, target, sets)
+    assert len(least) <= len(ran)
+    assert ran == {n for one in least for n in chosen_variants(found.program, target, one)}
 
 
 def test_thresholds_from_below_at_and_above() -> None:

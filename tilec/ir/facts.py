@@ -53,6 +53,17 @@ class Facts:
                 self._collect(op.then)
                 self._collect(op.otherwise)
 
+    def knowing(self, trips: Mapping[Var, Sym], positive: Iterable[Sym]) -> Facts:
+        """These facts, with other ends of some loops and further Syms known to be positive."""
+        return Facts(
+            self.tiles,
+            dict(self.upper),
+            dict(self.lower),
+            dict(self.divisors),
+            [*self.positive, *positive],
+            {**self.trips, **trips},
+        )
+
     def bind_trip(self, var: Var, trips: Sym) -> None:
         """Inside its loop 0 <= var < trips."""
         if self.trips.get(var) != trips:

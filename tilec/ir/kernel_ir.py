@@ -448,6 +448,17 @@ class ConvertVector(Op):
 
 
 @dataclass(frozen=True)
+class GatherLine(Op):
+    """Eight neighbouring columns of the current row from a fragment of accumulators' shape: four lanes exchange pairs. `row` and
+    `line` are the axes of the walk."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 

@@ -142,6 +142,20 @@ def fragment_columns(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     )
 
 
+def fragment_lines(columns: AxisLayout) -> AxisLayout:
+    """The same columns after four lanes have exchanged pairs: each lane eight neighbouring ones, 16 bytes of 16-bit elements."""
+    warps = next(d for d in columns.thread_digits if d.stride != 2)
+    tiles = columns.steps
+    return AxisLayout(
+        (
+            warps,
+            Digit("register", tiles // 4, 32),
+            Digit("thread", 4, 8, 1),
+            Digit("register", 8, 1),
+        )
+    )
+
+
 def streamed(threads: int, divisor: int, vector: int) -> AxisLayout:
     """As `blocked`, but walked in as many steps as the extent asks for."""
     return AxisLayout(

@@ -86,7 +86,28 @@ class ProductAssignment(Assignment):
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
+        if self._stored_in_lines(op):
+            return 8
         return self.staged.get(id(op), width)
+
+    def _stored_in_lines(self, op: t.Load | t.Store) -> bool:
+        """Stores of 16-bit rows of accumulators: four lanes can join their pairs to 16 bytes."""
+        if not isinstance(op, t.Store) or self.program.tensor(op.access.tensor).dtype.bits != 16:
+            return False
+        classes = self.axes.of_access(op)
+        if len(classes) != 2 or classes[0] is None or classes[1] is None:
+            return False
+        layout = self.products.layouts.get(classes[1].number)
+        rows = (
+            classes[0].number in self.products.layouts
+            and classes[0].number not in self.products.columns
+        )
+        return (
+            rows
+            and classes[1].number in self.products.columns
+            and layout is not None
+            and layout.steps % 4 == 0
+        )
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         if id(op) in self.staged:

@@ -29,7 +29,12 @@ from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
 from tilec.runtime.report import Outcome, Timing
 from tilec.runtime.sizes import ragged_sizes
-from tilec.runtime.variant_sizes import VariantSizes, compiled_variants, variant_sizes
+from tilec.runtime.variant_sizes import (
+    VariantSizes,
+    compiled_variants,
+    covering,
+    variant_sizes,
+)
 from tilec.runtime.verify import (
     Case,
     Finding,
@@ -168,7 +173,10 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         wanted = [VariantSizes(sizes) for sizes in ragged_sizes(kernel.program)]
         target = self._target(kernel)
         if target is not None:
-            wanted += variant_sizes(kernel.program, target)
+            around = variant_sizes(kernel.program, target)
+            if not isinstance(self.gpu, Gpu):
+                around = covering(kernel.program, target, around)
+            wanted += around
         for sizes in wanted:
             one = bind_sizes(kernel.plan, settings, {**scalars, **sizes.dims})
             one = replace(one, offsets=sizes.offsets)

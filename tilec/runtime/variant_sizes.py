@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition, Step, TargetPlan
 from tilec.ir.symbolic import Sym
@@ -49,6 +50,25 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
     for offsets in ({}, *shifts):
         found += _set(program, vectors, offsets)
     return [one for n, one in enumerate(found) if one not in found[:n]]
+
+
+def covering(
+    program: Program, target: TargetPlan, sets: Sequence[VariantSizes]
+) -> list[VariantSizes]:
+    """The smallest sets that launch every variant which `sets` do: for a machine on which a run takes long."""
+
+    def elements(one: VariantSizes) -> int:
+        env = {**program.tiles, **one.dims}
+        return sum(prod(evaluate_sym(d, env) for d in t.dims) for t in program.tensors)
+
+    kept: list[VariantSizes] = []
+    seen: set[str] = set()
+    for one in sorted(sets, key=elements):
+        chosen = set(chosen_variants(program, target, one))
+        if not chosen <= seen:
+            kept.append(one)
+            seen |= chosen
+    return kept
 
 
 def compiled_variants(target: TargetPlan) -> tuple[str, ...]:

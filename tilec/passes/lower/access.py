@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
+from tilec.ir.symbolic import Apply, Sym, Var, sym_max, sym_min
 from tilec.passes.axes import term_axes
 from tilec.passes.lower.context import Context, converted
 
@@ -51,6 +51,7 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
         digit = axis.layout.vector
         if digit == 1 or facts.divides(axis.extent, digit):
             return guards
+    limit = _tightest(context, limit, capacity)
     bound = context.limit(limit, axis.name)
     if axis.layout.vector == 1 or facts.divides(limit, axis.layout.vector):
         at = k.Index(coordinate(axis, element=False), I32)
@@ -60,6 +61,20 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
         guards.element.append(k.Apply("lt", (at, bound), BOOL))
         guards.tails.append((axis, bound))
     return guards
+
+
+def _tightest(context: Context, limit: Sym, capacity: int) -> Sym:
+    """`min(a, b) - c` without what no coordinate below `capacity` reaches: a span's own end, say, which leaves 32 bits where the
+    span starts near 2^31."""
+    for monomial, coefficient in limit.terms:
+        atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+        if not capacity or not isinstance(atom, Apply) or atom.op != "min":
+            continue
+        rest = limit - Sym.of(atom)
+        kept = [a for a in atom.args if not context.facts.prove_nonnegative(a + rest - capacity)]
+        if kept and len(kept) < len(atom.args):
+            return sym_min(kept) + rest
+    return limit
 
 
 def at_least(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
@@ -103,6 +118,15 @@ def span_guards(context: Context, axis: k.LoopAxis, term: t.AtSpan, dim: Sym) ->
     return guards
 
 
+def _shares(axis: k.LoopAxis) -> tuple[Sym, Sym]:
+    """What the thread's digit and the step add to the coordinate of a vector."""
+    layout = axis.layout
+    lane = Sym.of(Var(axis.lane, "local")) * layout.vector if layout.threads > 1 else Sym.of(0)
+    if not axis.vectorised and layout.steps == 1:
+        return lane, Sym.of(0)
+    return lane, Sym.of(Var(axis.step, "local")) * (layout.threads * layout.vector)
+
+
 @dataclass
 class Address:
     """`pointer + offset`: the offset of the current element and of the current vector's first element."""
@@ -128,9 +152,15 @@ class AddressBuilder:
         raise AssertionError("given by the body")
 
     def address(
-        self, access: t.Access, coords: tuple[k.LoopAxis | None, ...], writable: bool, span_op: t.Op
+        self,
+        access: t.Access,
+        coords: tuple[k.LoopAxis | None, ...],
+        writable: bool,
+        span_op: t.Op,
+        own_pointer: bool = False,
     ) -> Address:
-        """The address of an access whose axes run along `coords`."""
+        """The address of an access whose axes run along `coords`. `own_pointer`: each thread's share of the coordinates goes into
+        the pointer, so that its steps are at distances that all threads have in common."""
         context = self.context
         tensor = context.program.tensor(access.tensor)
         view = next((v for v in context.program.views if v.name == access.view), None)
@@ -163,7 +193,12 @@ class AddressBuilder:
                         guards.add(padding(context, axis))
                     if axis is not None:
                         moving = moving + coordinate(axis) * stride
-                        vector_moving = vector_moving + coordinate(axis, element=False) * stride
+                        if own_pointer and axis.layout.is_blocked and not axis.layout.streams:
+                            lane, step = _shares(axis)
+                            base = base + lane * stride
+                            vector_moving = vector_moving + step * stride
+                        else:
+                            vector_moving = vector_moving + coordinate(axis, element=False) * stride
                         if n == len(access.terms) - 1 and axis.vectorised and stride.constant == 1:
                             contiguous = True
                 case t.AtTile():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -30,6 +28,7 @@ from tilec.passes.lower.products import (
     rings,
     stage_now,
     staged_loads,
+    store_lines,
 )
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -263,6 +262,9 @@ class _Statements:
         rest = list(group)
         while rest:
             axes = context.ordered(self._access_axes(rest[0]))
+            if context.variant.products is not None and store_lines(context, rest[0]):
+                rest = rest[1:]
+                continue
             same = [s for s in rest if context.ordered(self._access_axes(s)) == axes]
             rest = [s for s in rest if s not in same]
             self._store_walk(same, axes)
@@ -460,10 +462,8 @@ class _Statements:
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
             if whole:
-                context.facts = replace(
-                    facts,
-                    trips={**facts.trips, op.index: interior.end},
-                    positive=[*facts.positive, Sym.of(op.index) - interior.first + 1],
+                context.facts = facts.knowing(
+                    {op.index: interior.end}, [Sym.of(op.index) - interior.first + 1]
                 )
                 context.holds = holds | interior.holds
             outer, context.out = context.out, []
