@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,6 +62,17 @@ class ArrayView:
                 return False
             step *= extent
         return True
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The strides in elements, those of a dense array too."""
+        if self.strides is not None:
+            return self.strides
+        steps, step = [], 1
+        for extent in reversed(self.shape):
+            steps.append(step)
+            step *= max(1, extent)
+        return tuple(reversed(steps))
 
 
 def view_of(array: Any) -> ArrayView | None:
@@ -223,6 +235,18 @@ def current_stream(views: Sequence[ArrayView]) -> int:
         if view.kind == "cupy":
             return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
     return next((v.stream for v in views if v.stream is not None), 0)
+
+
+def device_guard(views: Sequence[ArrayView]) -> AbstractContextManager[Any]:
+    """PyTorch's or CuPy's device of the arrays made current: the C launcher asks the runtime which one it is."""
+    for view in views:
+        if view.kind == "torch" and view.device is not None:
+            guard: AbstractContextManager[Any] = sys.modules["torch"].cuda.device(view.device)
+            return guard
+        if view.kind == "cupy":
+            device: AbstractContextManager[Any] = sys.modules["cupy"].cuda.Device(view.device)
+            return device
+    return nullcontext()
 
 
 def stream_handle(stream: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ from tilec.calling.allocation import new_output, new_workspace
 from tilec.calling.arguments import (
     ArrayView,
     current_stream,
+    device_guard,
     extents,
     memoryless_view,
     storage_view,
@@ -234,7 +234,7 @@ class Kernel:
                 continue
             view = given[tensor.name]
             if len(view.shape) == len(tensor.strides):
-                for stride, step in zip(tensor.strides, _steps(view), strict=True):
+                for stride, step in zip(tensor.strides, view.steps, strict=True):
                     (variable,) = stride.variables if len(stride.variables) == 1 else (None,)
                     if variable is not None and variable.name in {v.name for v in plan.strides}:
                         strides.setdefault(variable.name, step)
@@ -308,7 +308,7 @@ class Kernel:
             self.launcher == "auto" and ((handle and not is_pycuda) or not pycuda_is_there())
         )
         addresses = {n: v.address for n, v in call.views.items()}
-        with _device_guard(views):
+        with device_guard(views):
             workspace, _keep = self._workspace(built, call, index, foreign, through_c)
             if through_c:
                 launcher = self._c_launcher(built)
@@ -548,30 +548,6 @@ def _view(name: str, array: Any) -> ArrayView:
 def _number(value: Any) -> Any:
     """A Python number; arrays of one element (NumPy scalars among them) are asked for theirs."""
     return value.item() if hasattr(value, "item") else value
-
-
-def _steps(view: ArrayView) -> tuple[int, ...]:
-    if view.strides is not None:
-        return view.strides
-    steps: list[int] = []
-    for extent in reversed(view.shape):
-        steps.append(steps[-1] * last if steps else 1)
-        last = max(1, extent)
-    return tuple(reversed(steps))
-
-
-def _device_guard(views: list[ArrayView]) -> AbstractContextManager[Any]:
-    """PyTorch's or CuPy's device of the arrays made current: the C launcher asks the runtime which one it is."""
-    import sys
-
-    for view in views:
-        if view.kind == "torch" and view.device is not None:
-            guard: AbstractContextManager[Any] = sys.modules["torch"].cuda.device(view.device)
-            return guard
-        if view.kind == "cupy":
-            guard = sys.modules["cupy"].cuda.Device(view.device)
-            return guard
-    return nullcontext()
 
 
 __all__ = ["Kernel", "TileError", "compile_kernel"]

@@ -82,14 +82,14 @@ def _products(products: Products, stages: int) -> Note:
     plans = list(products.plans.values())
     return {
         "warps": products.warps,
-        "row_warps": products.row_warps,
-        "column_warps": products.warps // products.row_warps,
+        "warps_along": products.row_warps,
+        "warps_across": products.warps // products.row_warps,
         "stages": stages,
         "accumulators_per_thread": products.accumulators,
         "padding_waste": round(products.waste, 4),
         "instructions": [
             {
-                "line": plan.op.span.line,
+                "at": plan.op.span.line,
                 "instruction": f"{plan.product.form}.m{plan.product.m}n{plan.product.n}k{plan.product.k}",
                 "operands": f"{plan.product.a} x {plan.product.b} -> {plan.product.acc}"
                 + (" (tf32)" if plan.product.tf32 else ""),
@@ -145,7 +145,7 @@ class _Walk:
             for note in notes:
                 if note not in once:
                     once.append(note)
-            found.append({"file": file, "line": line, "notes": once})
+            found.append({"file": file, "at": line, "notes": once})
         return found
 
     def note(self, place: _Place, **what: object) -> None:
@@ -181,6 +181,10 @@ class _Walk:
             case k.CtaSync():
                 self.barriers.append({"hazard": op.hazard})
                 self.note(place, what="barrier", hazard=op.hazard)
+            case k.StoreTile() if op.value is not None:
+                how = f"computed into shared memory, `{op.tile.buffer}`"
+                self.note(place, what="stage", how=how)
+                self._reads(op.value, place)
             case k.StoreElement() | k.AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
@@ -205,6 +209,15 @@ class _Walk:
             )
             for flag, body in ((True, op.then), (False, op.otherwise)):
                 self.block(body, _Place(place.span, flag, place.axes, place.loop, place.guards))
+            plain, masked = _selections(op.then), _selections(op.otherwise)
+            for span, count in masked.items():
+                if count > plain.get(span, 0):
+                    self.note(
+                        _Place(span),
+                        what="masks",
+                        loop=place.loop,
+                        how="selected in the edge trips only",
+                    )
             return
         self.block(op.then, place)
         self.block(op.otherwise, place)
@@ -235,14 +248,6 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count
                     )
-                case k.StoreTile():
-                    if inner.value is not None:
-                        self.note(
-                            here,
-                            what="stage",
-                            how=f"computed into shared memory, `{inner.tile.buffer}`",
-                        )
-                        self._reads(inner.value, here)
                 case _:
                     self.block((inner,), here)
 
@@ -285,8 +290,8 @@ class _Walk:
             what="product",
             instruction=op.mma,
             consumed=op.k_extent,
-            left=left,
-            right=f"shared memory, `{op.b.buffer}`",
+            a_from=left,
+            b_from=f"shared memory, `{op.b.buffer}`",
             warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
             operands_ahead=op.ahead,
             trips=None if place.whole is None else "interior" if place.whole else "edges",
@@ -313,6 +318,21 @@ class _Walk:
                     )
                 case _:
                     pass
+
+
+def _selections(ops: tuple[k.Op, ...]) -> dict[Span, int]:
+    """How many selections of a tile's elements stand in a body, by the place of the op that they come from."""
+    found: dict[Span, int] = {}
+    for op in ops:
+        if isinstance(op, k.Assign | k.Let | k.Accumulate):
+            number = sum(
+                isinstance(part, k.Apply) and part.op == "where" for part in _parts(op.value)
+            )
+            found[op.span] = found.get(op.span, 0) + number
+        for name in ("body", "then", "otherwise"):
+            for span, number in _selections(getattr(op, name, ())).items():
+                found[span] = found.get(span, 0) + number
+    return found
 
 
 def _parts(expr: k.Expr) -> Iterator[k.Expr]:
