@@ -137,6 +137,24 @@ inline void __syncwarp(uint32_t mask = ~0u, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive gather_quad needs Vector shuffle_xor
+/// Lane q of four gets all eight elements of block q: word by word from the lane that holds it.
+template <class T>
+inline Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b, const Vector<T, 2>& c, const Vector<T, 2>& d,
+                                int line = __builtin_LINE()) {
+  const Vector<T, 2> mine[4] = {a, b, c, d};
+  const int q = lane_id() % 4;
+  Vector<T, 8> line_of_mine;
+  for (int distance = 0; distance < 4; ++distance) {
+    // every lane sends to the lane `distance` away what that one collects: its block's pair
+    const Vector<T, 2> pair = shuffle_xor(mine[q ^ distance], distance, line);
+    line_of_mine.set(2 * (q ^ distance), pair.get(0));
+    line_of_mine.set(2 * (q ^ distance) + 1, pair.get(1));
+  }
+  return line_of_mine;
+}
+//@ end
+
 //@ primitive lane_reduce needs shuffle_xor
 template <class Op, int kLanes, int kStride = 1, class T>
 inline T lane_reduce(T x, int line = __builtin_LINE()) {
