@@ -51,7 +51,7 @@ def test_outputs_are_pytorchs(torch: FakeTorch, pycuda: FakePycuda) -> None:
     assert isinstance(c, Tensor)
     assert (c.shape, c.dtype) == ((10, 20), "torch.float16")
     assert c in torch.made
-    assert k.get_lowered_ir("tile-ir").count("f16[M,N]") == 1
+    assert k.get_lowered_ir("tile-ir").count("out c f16[M, N]") == 1
 
 
 def test_the_current_stream_is_used(
@@ -112,7 +112,8 @@ def test_arrays_of_the_cuda_array_interface(
     k = tilec.compile(SAMPLES / "vector_add.tile")
     k(array(1), array(None))
     assert k.last_path == "pycuda", "1 is the default stream"
-    assert isinstance(k(array(0x99), array(None)), Tensor)
+    assert isinstance(k(array(0x99), array(None)), Tensor), "made by PyTorch, which is there"
+    assert k.last_path == "c launcher"
     assert [launch[5] for launch in c_launchers.take()] == [0x99]
 
 

@@ -7,12 +7,14 @@ pycuda and Numba by `__cuda_array_interface__`, everything else by DLPack.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilec.calling.dlpack import view_of_capsule
+from tilec.ir.launch import LaunchPlan
+from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Tensor
 from tilec.source.diagnostics import fail
 
@@ -223,6 +225,43 @@ def extents(view: ArrayView, tensor: Tensor) -> tuple[int, ...]:
     if tensor.dtype.bits == 4 and view.shape:
         return (*view.shape[:-1], 2 * view.shape[-1])
     return view.shape
+
+
+def strides_of(
+    plan: LaunchPlan, given: Mapping[str, ArrayView], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """The names that only strides bind: those of the arrays given; for an output that is yet to be made those that make it
+    dense, where the arrays given tell its extents."""
+    bound = {v.name for t in plan.parameters for d in t.dims for v in d.variables}
+    extents_known: dict[str, int] = {}
+    for tensor in plan.parameters:
+        for dim, extent in zip(tensor.dims, shapes.get(tensor.name, ()), strict=False):
+            for variable in dim.variables:
+                if dim == Sym.of(variable):
+                    extents_known[variable.name] = extent
+    found: dict[str, int] = {}
+    for tensor in plan.parameters:
+        if tensor.strides is None:
+            continue
+        view = given.get(tensor.name)
+        try:
+            steps = view.steps if view is not None else _dense_steps(tensor, extents_known)
+        except KeyError:
+            continue
+        for stride, step in zip(tensor.strides, steps, strict=False):
+            for variable in stride.variables:
+                if stride == Sym.of(variable) and variable.name not in bound:
+                    found.setdefault(variable.name, step)
+    return found
+
+
+def _dense_steps(tensor: Tensor, known: Mapping[str, int]) -> tuple[int, ...]:
+    """Row-major strides. Raises KeyError for an extent that is not known."""
+    steps, step = [], 1
+    for dim in reversed(tensor.dims):
+        steps.append(step)
+        step *= max(1, dim.evaluate(lambda v: known[v.name]))
+    return tuple(reversed(steps))
 
 
 def current_stream(views: Sequence[ArrayView]) -> int:

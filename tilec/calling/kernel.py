@@ -16,6 +16,7 @@ from tilec.calling.arguments import (
     memoryless_view,
     storage_view,
     stream_handle,
+    strides_of,
     view_of,
 )
 from tilec.calling.launchers import (
@@ -64,6 +65,8 @@ class _Call:
     views: Mapping[str, ArrayView]
     sizes: CallSizes
     outputs: tuple[str, ...]
+    own: frozenset[str]
+    """the arrays that the caller gave"""
 
 
 class Kernel:
@@ -191,7 +194,7 @@ class Kernel:
             full[name] = output
             given[name] = _view(name, output)
         outputs = tuple(t.name for t in kernel.plan.parameters if t.role == "output")
-        return _Call(full, given, sizes, outputs)
+        return _Call(full, given, sizes, outputs, frozenset(arrays))
 
     def _new_outputs(
         self, kernel: CompiledKernel, sizes: CallSizes, given: Mapping[str, ArrayView]
@@ -228,17 +231,8 @@ class Kernel:
         plan = kernel.plan
         given = {t.name: storage_view(views[t.name], t) for t in plan.parameters if t.name in views}
         shapes = {t.name: extents(given[t.name], t) for t in plan.parameters if t.name in given}
-        strides = dict(settings)
-        for tensor in plan.parameters:
-            if tensor.strides is None or tensor.name not in given:
-                continue
-            view = given[tensor.name]
-            if len(view.shape) == len(tensor.strides):
-                for stride, step in zip(tensor.strides, view.steps, strict=True):
-                    (variable,) = stride.variables if len(stride.variables) == 1 else (None,)
-                    if variable is not None and variable.name in {v.name for v in plan.strides}:
-                        strides.setdefault(variable.name, step)
-        sizes = bind_sizes(plan, strides, None, shapes, statics=kernel.program.statics)
+        known = {**strides_of(plan, given, shapes), **settings}
+        sizes = bind_sizes(plan, known, None, shapes, statics=kernel.program.statics)
         return given, sizes
 
     # ---- compiling
@@ -295,7 +289,8 @@ class Kernel:
 
     def _launch(self, built: _Built, call: _Call, stream: Any, index: int) -> None:
         views = list(call.views.values())
-        handle = current_stream(views) if stream is None else stream_handle(stream)
+        theirs = [v for n, v in call.views.items() if n in call.own]
+        handle = current_stream(theirs) if stream is None else stream_handle(stream)
         foreign = all(v.kind != "pycuda" for v in views)
         is_pycuda = type(stream).__module__.partition(".")[0] == "pycuda"
         if self.launcher == "pycuda" and handle and not is_pycuda:
