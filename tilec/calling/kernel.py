@@ -20,6 +20,7 @@ from tilec.calling.arguments import (
     view_of,
 )
 from tilec.calling.launchers import (
+    CALLS_KEPT,
     CLauncher,
     PycudaLauncher,
     build_c_launcher,
@@ -102,6 +103,7 @@ class Kernel:
         self._arch = arch
         self._syntax = syntax
         self._built: dict[tuple[str, tuple[tuple[str, str], ...]], _Built] = {}
+        self._resolved: dict[Any, tuple[_Built, CallSizes]] = {}
         self._last: _Built | None = None
         self.last_path: str | None = None
         """how the last call ran: `pycuda`, `c launcher`, `pycuda with copies`, `emulator`; None before the first"""
@@ -130,8 +132,8 @@ class Kernel:
             raise fail("E0714", f"the arrays of `{self.name}` lie in different places: {places}")
         on_gpu = bool(devices) and devices[0] >= 0
         index = devices[0] if on_gpu else 0
-        built = self._specialise(views, self._choose_arch(on_gpu, index))
-        call = self._prepare(built.kernel, arrays, views, settings)
+        built, sizes = self._resolve(views, settings, on_gpu, index)
+        call = self._prepare(built.kernel, sizes, arrays, views)
         if on_gpu:
             self._launch(built, call, stream, index)
         else:
@@ -180,21 +182,40 @@ class Kernel:
                     found |= _names(dim)
         return found - brackets
 
+    def _resolve(
+        self,
+        views: Mapping[str, ArrayView],
+        settings: Mapping[str, Any],
+        on_gpu: bool,
+        index: int,
+    ) -> tuple[_Built, CallSizes]:
+        """The compiled kernel and the sizes of a call; arrays of the same form have the same."""
+        forms = tuple((n, v.dtype, v.shape, v.strides) for n, v in views.items())
+        key = (on_gpu, index, forms, tuple((n, repr(v)) for n, v in settings.items()))
+        found = self._resolved.get(key)
+        if found is None:
+            built = self._specialise(views, self._choose_arch(on_gpu, index))
+            found = (built, self._sizes(built.kernel, views, settings))
+            if len(self._resolved) >= CALLS_KEPT:
+                self._resolved.clear()
+            self._resolved[key] = found
+        return found
+
     def _prepare(
         self,
         kernel: CompiledKernel,
+        sizes: CallSizes,
         arrays: Mapping[str, Any],
         views: Mapping[str, ArrayView],
-        settings: Mapping[str, Any],
     ) -> _Call:
-        """Sizes deduced, outputs made."""
-        given, sizes = self._sizes(kernel, views, settings)
-        full = dict(arrays)
-        for name, output in self._new_outputs(kernel, sizes, given).items():
-            full[name] = output
-            given[name] = _view(name, output)
+        """Outputs made; parameters in the order of the plan."""
+        made = self._new_outputs(kernel, sizes, views)
+        full, known = {**arrays, **made}, dict(views)
+        for name, output in made.items():
+            known[name] = _view(name, output)
+        names = [t.name for t in kernel.plan.parameters]
         outputs = tuple(t.name for t in kernel.plan.parameters if t.role == "output")
-        return _Call(full, given, sizes, outputs, frozenset(arrays))
+        return _Call(full, {n: known[n] for n in names}, sizes, outputs, frozenset(arrays))
 
     def _new_outputs(
         self, kernel: CompiledKernel, sizes: CallSizes, given: Mapping[str, ArrayView]
@@ -210,8 +231,7 @@ class Kernel:
         """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs."""
         views = {n: memoryless_view(t) for n, t in tensors.items()}
         kernel = self._specialise(views, self._choose_arch(False, 0)).kernel
-        given, sizes = self._sizes(kernel, views, settings)
-        made = self._new_outputs(kernel, sizes, given)
+        made = self._new_outputs(kernel, self._sizes(kernel, views, settings), views)
         return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
 
     def torch_op(self, name: str) -> Any:
@@ -226,14 +246,13 @@ class Kernel:
         kernel: CompiledKernel,
         views: Mapping[str, ArrayView],
         settings: Mapping[str, Any],
-    ) -> tuple[dict[str, ArrayView], CallSizes]:
-        """Views with dtypes and strides checked, and the sizes that follow."""
+    ) -> CallSizes:
+        """Every number of a call, dtypes and strides of the arrays checked."""
         plan = kernel.plan
         given = {t.name: storage_view(views[t.name], t) for t in plan.parameters if t.name in views}
         shapes = {t.name: extents(given[t.name], t) for t in plan.parameters if t.name in given}
         known = {**strides_of(plan, given, shapes), **settings}
-        sizes = bind_sizes(plan, known, None, shapes, statics=kernel.program.statics)
-        return given, sizes
+        return bind_sizes(plan, known, None, shapes, statics=kernel.program.statics)
 
     # ---- compiling
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,11 @@ _C_TYPES: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+CALLS_KEPT = 512
+"""Calls with sizes and addresses of their own whose evaluation is kept."""
+
+
+@cache
 def pycuda_is_there() -> bool:
     """Whether pycuda can be imported; nothing is imported to find out."""
     from importlib.util import find_spec
@@ -51,6 +57,9 @@ class PycudaLauncher:
     index: int = 0
     _loaded: dict[bool, tuple[Gpu, Any]] = field(default_factory=dict)
     _primary: Any = None
+    _ready: dict[Any, tuple[CallSizes, list[tuple[Any, ConcreteLaunch]]]] = field(
+        default_factory=dict
+    )
 
     def launch(
         self,
@@ -64,11 +73,18 @@ class PycudaLauncher:
     ) -> None:
         """Check and enqueue. `foreign`: the arrays are not pycuda's, so that they live in the primary context; `stream` is
         None or a stream of pycuda. Raises TileError as `check_call`, and E0811, E0812, E0814."""
-        check_call(kernel.plan, sizes, addresses, workspace if kernel.plan.workspace else None)
+        # the entry keeps its sizes alive, so that their identity is theirs alone
+        key = (foreign, id(sizes), tuple(addresses.values()), workspace)
         with self._context(foreign) as (gpu, module):
-            target = choose_target(kernel.plan, gpu.capability)
-            launches = concrete_launches(kernel.plan, target, sizes, addresses, workspace)
-            for function, launch in gpu.prepare(module, launches):
+            if key not in self._ready:
+                place = workspace if kernel.plan.workspace else None
+                check_call(kernel.plan, sizes, addresses, place)
+                target = choose_target(kernel.plan, gpu.capability)
+                launches = concrete_launches(kernel.plan, target, sizes, addresses, workspace)
+                if len(self._ready) >= CALLS_KEPT:
+                    self._ready.clear()
+                self._ready[key] = (sizes, gpu.prepare(module, launches))
+            for function, launch in self._ready[key][1]:
                 self._enqueue(gpu, function, launch, stream)
 
     def allocate(self, size: int, *, foreign: bool) -> Any:
