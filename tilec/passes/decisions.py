@@ -156,8 +156,12 @@ class _Walk:
         self.notes.setdefault((name, place.span.line), []).append(entry)
 
     def block(self, ops: tuple[k.Op, ...], place: _Place) -> None:
+        before = place.span
         for op in ops:
             own = op.span if op.span.source.text else place.span
+            if not own.source.text:
+                own = before  # what no program text stands for belongs to what precedes it
+            before = own
             here = _Place(own, place.whole, place.axes, place.loop, place.guards)
             self.op(op, here)
 
