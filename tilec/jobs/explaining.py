@@ -147,6 +147,7 @@ def _shape(variant: Mapping[str, Any]) -> str:
         )
         + f" of {axis['width']}"
         for name, axis in variant["axes"].items()
+        if (axis["threads"], axis["width"]) != (1, 1)
     )
     parts = [f"{variant['threads']} threads"]
     if several > 1:
