@@ -250,12 +250,16 @@ def _geometry(
     found.warps, found.row_warps = row_warps * column_warps, row_warps
     for c in rows:
         tiles = -(-(c.capacity or 1) // (16 * row_warps))
+        while 16 * row_warps * tiles < _consumed_extent(axes, found, c):
+            tiles += 1
         found.layouts[c.number] = fragment_rows(tiles, row_warps, 32)
     for c in columns:
         tiles = -(-(c.capacity or 1) // (8 * column_warps))
         if tiles > 1 and tiles % 2:
             tiles += 1
         if (any(isinstance(p.a, InRegisters) for p in found.plans.values())) and tiles % 2:
+            tiles += 1
+        while 8 * column_warps * tiles < _consumed_extent(axes, found, c):
             tiles += 1
         found.layouts[c.number] = fragment_columns(tiles, column_warps, 32 * row_warps)
     found.columns = frozenset(numbers)
@@ -286,6 +290,18 @@ def _geometry(
             nest.span,
             help="use smaller tiles, or more warps with `schedule warps = 8`",
         )
+
+
+def _consumed_extent(axes: Axes, found: Products, side: AxisClass) -> int:
+    """Padded coordinates of an axis of accumulators that another product consumes: the threads that hold them fill its operand
+    to the end."""
+    extents = [0]
+    for plan in found.plans.values():
+        for value, k_axis in ((plan.op.a, 1), (plan.op.b, 0)):
+            consumed = axes.of(value, k_axis)
+            if consumed is not None and consumed.number == side.number:
+                extents.append(plan.k_extent)
+    return max(extents)
 
 
 def _carried_beside(

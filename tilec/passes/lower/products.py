@@ -193,15 +193,17 @@ def emit_copy(
     body.finish(around, [], [k.StoreTile(tile, rep, row, col, source=vector)], load.span)
 
 
-def _inside(context: Context, row: k.LoopAxis, buffer: str, turned_tile: bool) -> list[k.Expr]:
-    """Rows that the copy's threads cover beyond the tile are left out; the tile itself is filled to its end."""
+def _inside(
+    context: Context, axis: k.LoopAxis, buffer: str, along_columns: bool
+) -> list[k.Expr]:
+    """Coordinates that the threads cover beyond the tile, along its rows or columns, are left out; the tile itself is filled to
+    its end."""
     tile = next(b for b in context.tiles if b.name == buffer)
-    rows = tile.cols if turned_tile else tile.rows
-    if not row.layout.is_blocked or row.layout.capacity <= rows:
+    extent = tile.cols if along_columns else tile.rows
+    if axis.layout.streams or axis.layout.capacity <= extent:
         return []
-    return [
-        k.Apply("lt", (k.Index(coordinate(row, element=False), I32), k.Literal_(rows, I32)), BOOL)
-    ]
+    at = k.Index(coordinate(axis, element=False), I32)
+    return [k.Apply("lt", (at, k.Literal_(extent, I32)), BOOL)]
 
 
 def _copy_elements(
@@ -234,7 +236,9 @@ def _copy_elements(
             rep,
         )
     place = (col, row) if turned(operand) else (row, col)
-    around = Guards(vector=_inside(context, row, tile.buffer, turned(operand)))
+    inside = _inside(context, row, tile.buffer, turned(operand))
+    inside += _inside(context, col, tile.buffer, not turned(operand))
+    around = Guards(vector=inside)
     body.finish(around, [k.StoreTile(tile, rep, place[0], place[1], value=value)], [], source.span)
 
 

@@ -122,7 +122,9 @@ def _through_shared(
     name = context.names.unique(f"{target.name}_partial")
     registers = _registers(target)
     blocked = axis.layout.is_blocked
-    plain = blocked and digit.divisor == 1 and registers == 1 and context.variant.batch == 1
+    group = digit.divisor * digit.radix
+    whole = group == threads
+    plain = blocked and digit.divisor == 1 and registers == 1 and whole
     context.shared.append(
         k.SharedBuffer(
             name,
@@ -134,8 +136,6 @@ def _through_shared(
         )
     )
     slot = _register_number(target) * slots
-    group = digit.divisor * digit.radix
-    whole = group == threads
     if digit.divisor < 32:
         write = slot + THREAD // 32 * digit.divisor + THREAD % 32
         guards: tuple[k.Expr, ...] = (

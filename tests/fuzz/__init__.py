@@ -1,0 +1,1 @@
+"""Random programs on the emulator."""

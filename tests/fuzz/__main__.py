@@ -1,0 +1,94 @@
+"""`python -m tests.fuzz`: random programs by number and seed; what is wrong is shrunk and saved as a case."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.fuzz.cases import save
+from tests.fuzz.choices import Choices, shrink
+from tests.fuzz.differential import Problem, Tally, run_batch
+from tests.fuzz.forms import generate
+
+BATCH = 24
+
+
+def problems_of(made: Sequence[int], seed: int) -> list[Problem]:
+    """What is wrong with the program of a sequence of choices."""
+    tally = Tally()
+    run_batch([generate(Choices(given=made), seed)], tally)
+    return tally.problems
+
+
+def kind_of(problem: Problem) -> str:
+    """What two problems have in common that are the same fault, roughly."""
+    first = problem.what.split(":")[0].split("`")[0]
+    return first.split()[0] if first.startswith("E") else first[:20]
+
+
+def shrunk(seed: int, kind: str, budget: int) -> Problem | None:
+    """The smallest program found with a problem of that kind."""
+    choices = Choices(seed)
+    generate(choices, seed)
+
+    def fails(made: Sequence[int]) -> bool:
+        return any(kind_of(p) == kind for p in problems_of(made, seed))
+
+    made = shrink(choices.made, fails, budget)
+    return next((p for p in problems_of(made, seed) if kind_of(p) == kind), None)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("-n", type=int, default=200, help="how many programs")
+    parser.add_argument("--seed", type=int, default=0, help="the first program's seed")
+    parser.add_argument("--json", help="where to record the run")
+    parser.add_argument("--shrink", type=int, default=150, help="questions asked to shrink one")
+    parser.add_argument("--save", action="store_true", help="save what is wrong as cases")
+    options = parser.parse_args()
+    tally, start = Tally(), time.time()
+    for first in range(options.seed, options.seed + options.n, BATCH):
+        seeds = range(first, min(first + BATCH, options.seed + options.n))
+        known = len(tally.problems)
+        run_batch([generate(Choices(s), s) for s in seeds], tally)
+        for problem in {p.program.seed: p for p in tally.problems[known:]}.values():
+            print(f"seed {problem.program.seed}: {problem.what}", flush=True)
+            if options.save:
+                small = shrunk(problem.program.seed, kind_of(problem), options.shrink)
+                print(save(small or problem), flush=True)
+        if options.json:
+            record(Path(options.json), options, tally, time.time() - start)
+    print(
+        f"{tally.programs} programs, {tally.kernels} kernels, {tally.launches} launches, "
+        f"{tally.elements} elements compared, {sum(tally.refused.values())} refused, "
+        f"{len({p.program.seed for p in tally.problems})} with a problem, {time.time() - start:.0f} s"
+    )
+    print({name: round(value, 1) for name, value in tally.seconds.items()}, tally.refused)
+    return 1 if tally.problems else 0
+
+
+def record(path: Path, options: argparse.Namespace, tally: Tally, seconds: float) -> None:
+    """The run so far as JSON."""
+    ran = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    document = {
+        "programs": tally.programs,
+        "seed": options.seed,
+        "kernels": tally.kernels,
+        "launches": tally.launches,
+        "elements_compared": tally.elements,
+        "refused": dict(sorted(tally.refused.items())),
+        "mismatches": sorted({p.program.seed for p in tally.problems}),
+        "seconds": round(seconds),
+        "commit": ran.stdout.strip(),
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

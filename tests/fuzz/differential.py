@@ -1,0 +1,242 @@
+"""Batches of random programs: one file, one build for the host, every candidate and order against the interpreter."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.kernels import Program
+from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.compiler import compile_file
+from tilec.emulator.build import FLAGS, host_toolchain
+from tilec.emulator.library import HostKernel, Mode, Schedule
+from tilec.emulator.machine import EmulatedModule, Emulator
+from tilec.emulator.text import PRELUDE, kernel_texts
+from tilec.reference.inputs import make_inputs
+from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
+from tilec.runtime.clauses import find_kernel
+from tilec.runtime.gpu_run import prepare_call
+from tilec.runtime.verify import Case, Tolerance, failures, interpreter_bounds, verify
+from tilec.source.diagnostics import TileError
+from tilec.syntax.loading import load
+from tilec.toolchain.process import run_tool
+
+ARCH = "sm_90"
+UNOPTIMISED = ("-O0",)
+"""The kernels run once: building them costs more."""
+MODES: tuple[Mode, ...] = ("late", "early")
+
+REFUSALS = frozenset({"E0403", "E0404", "E0405", "E0511", "E0515", "E0601", "E0602", "E0603"})
+"""Codes that a program of the generator may get: what a tile or a loop may not do is not all known to it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a program: which candidate, at which sizes."""
+
+    program: Program
+    what: str
+    candidate: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    mode: str = ""
+
+
+@dataclass
+class Tally:
+    """What a run has done."""
+
+    programs: int = 0
+    kernels: int = 0
+    launches: int = 0
+    elements: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def spent(self, what: str, since: float) -> None:
+        """Adds time to a part."""
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - since
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    program: Program
+    candidate: int
+    file: CompiledFile
+    path: Path
+
+    @property
+    def kernel(self) -> CompiledKernel:
+        return self.file.kernels[0]
+
+
+def run_batch(programs: Sequence[Program], tally: Tally) -> None:
+    """Run programs together; what is wrong is added to the tally."""
+    with tempfile.TemporaryDirectory(prefix="tilec-fuzz-") as made:
+        folder = Path(made)
+        compiled: list[_Compiled] = []
+        for number, program in enumerate(programs):
+            tally.programs += 1
+            start = time.perf_counter()
+            compiled += _compile(program, number, folder, tally)
+            tally.spent("compile", start)
+        start = time.perf_counter()
+        libraries = _build(compiled, folder, tally)
+        tally.spent("build", start)
+        for one in compiled:
+            if one.path in libraries:
+                tally.kernels += 1
+                _check(one, libraries[one.path], tally)
+
+
+def _compile(program: Program, number: int, folder: Path, tally: Tally) -> list[_Compiled]:
+    found = []
+    for candidate in range(len(program.tiles)):
+        name = f"p{number}_{candidate}"
+        path = folder / f"{name}.tile"
+        path.write_text(program.text(name, candidate), encoding="utf-8")
+        try:
+            file = compile_file(str(path), archs=(ARCH,))
+        except TileError as error:
+            code = error.diagnostics[0].code
+            tally.refused[code] = tally.refused.get(code, 0) + 1
+            if code not in REFUSALS:
+                what = f"refused: {code} {error.diagnostics[0].message}"
+                tally.problems.append(Problem(program, what, candidate))
+            continue
+        except Exception as error:
+            what = f"the compiler failed: {type(error).__name__}: {error}"
+            tally.problems.append(Problem(program, what, candidate))
+            continue
+        found.append(_Compiled(program, candidate, file, path))
+    return found
+
+
+def _build(
+    compiled: Sequence[_Compiled], folder: Path, tally: Tally
+) -> dict[Path, dict[str, HostKernel]]:
+    """One library for all kernels; where the host compiler rejects it, one for each program."""
+    try:
+        return _library(compiled, folder / "batch")
+    except TileError as error:
+        if len(compiled) == 1:
+            message = " ".join((error.diagnostics[0].message, *error.diagnostics[0].notes))
+            one = compiled[0]
+            tally.problems.append(Problem(one.program, f"not built: {message}", one.candidate))
+            return {}
+    found: dict[Path, dict[str, HostKernel]] = {}
+    for one in compiled:
+        found |= _build([one], folder / one.path.stem, tally)
+    return found
+
+
+def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, HostKernel]]:
+    tools = host_toolchain(UNOPTIMISED)
+    parts = [f'#include "{PRELUDE}"\n']
+    entries: dict[Path, list[str]] = {}
+    for one in compiled:
+        parts += [
+            f'#line {text.line} "{one.path.stem}.cu"\n{text.text}\n'
+            for text in kernel_texts(one.file.cu)
+        ]
+        plan = one.kernel.plan.targets[0]
+        names = [launch.kernel for step in plan.steps for launch in step.launches]
+        entries[one.path] = names
+        parts += [
+            f'extern "C" __attribute__((visibility("default"))) int tilec_{name}('
+            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}); }}\n"
+            for name in names
+        ]
+    if not compiled:
+        return {}
+    stem.parent.mkdir(exist_ok=True)
+    source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
+    source.write_text("".join(parts), encoding="utf-8")
+    command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}", "-shared", str(source)]
+    ran = run_tool([*command, *tools.objects, "-o", str(library)], cwd=stem.parent)
+    if ran.status != 0 or not library.is_file():
+        errors = [line for line in ran.output.splitlines() if "error" in line][:3]
+        from tilec.source.diagnostics import fail
+
+        raise fail("E7003", "; ".join(errors) or f"status {ran.status}")
+    return {
+        path: {name: HostKernel(library, f"tilec_{name}") for name in names}
+        for path, names in entries.items()
+    }
+
+
+def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None:
+    module = EmulatedModule(f"{one.path.stem}.cu", one.file.cu, None, kernels)
+    files = load(str(one.path))
+    kernel = one.kernel
+    syntax = find_kernel(files.main, kernel.name)
+    assert syntax is not None
+    program = one.program
+
+    def problem(what: str, sizes: Mapping[str, int], mode: str = "") -> None:
+        tally.problems.append(Problem(program, what, one.candidate, sizes, mode))
+
+    for number, wanted in enumerate(program.sizes):
+        try:
+            sizes = bind_sizes(kernel.plan, {}, wanted)
+            check_call(kernel.plan, sizes)
+        except TileError:
+            continue
+        try:
+            start = time.perf_counter()
+            arrays = inputs(kernel, sizes, program.seed + number, special=number == 2)
+            case = Case(kernel.program, files, syntax, sizes, arrays, program.seed)
+            bounds = interpreter_bounds(case)
+            tally.spent("interpreter", start)
+        except TileError as error:
+            problem(f"not interpreted: {error.diagnostics[0].message}", wanted)
+            continue
+        except Exception as error:
+            problem(f"the interpreter failed: {type(error).__name__}: {error}", wanted)
+            continue
+        for mode in MODES:
+            start = time.perf_counter()
+            emulator = Emulator(ARCH, Schedule(mode, number), cache=None)
+            try:
+                with prepare_call(emulator, kernel.plan, module, sizes, arrays) as call:
+                    call.launch()
+                    outputs = call.results()
+                    call.check_surroundings()
+            except TileError as error:
+                first = error.diagnostics[0]
+                problem(f"{first.code} {first.message}; {'; '.join(first.notes)}", wanted, mode)
+                continue
+            finally:
+                tally.spent("emulator", start)
+            tally.launches += call.launches
+            start = time.perf_counter()
+            kept = {name: value for name, value in bounds.values.items()}
+            findings = verify(case, outputs, bounds, Tolerance())
+            bounds.values.update(kept)
+            tally.elements += sum(f.comparison.elements - f.comparison.unknown for f in findings)
+            tally.spent("compare", start)
+            if wrong := failures(findings):
+                problem("; ".join(wrong), wanted, mode)
+
+
+def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
+    """Arguments; `special`: infinities, NaN, negative zeros and the extremes of integers among them."""
+    arrays = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), seed)
+    if not special:
+        return arrays
+    generator = np.random.Generator(np.random.PCG64([seed, 77]))
+    for tensor in kernel.program.tensors:
+        array = arrays.get(tensor.name)
+        if array is None or array.size == 0 or not tensor.dtype.is_float:
+            continue
+        flat = array.reshape(-1)
+        for value in (np.inf, -np.inf, np.nan, -0.0):
+            if generator.random() < 0.5:
+                flat[generator.integers(0, flat.size)] = value
+    return arrays
