@@ -24,7 +24,6 @@ Note = dict[str, object]
 
 
 def describe(
-    program: t.Program,
     nest: t.Nest,
     placement: Placement,
     variant: Variant,
@@ -32,7 +31,7 @@ def describe(
     condition: LaunchCondition,
 ) -> Mapping[str, object]:
     """A variant for the manifest; `condition` is the launch's, with the candidate's numbers."""
-    walk = _Walk(kernel, {t_.name: t_.dtype.bits for t_ in program.tensors})
+    walk = _Walk()
     walk.block(kernel.body, _Place())
     held, inline = _tiles(nest, placement)
     return {
@@ -131,11 +130,10 @@ class _Place:
 class _Walk:
     """Collects notes by source line."""
 
-    kernel: k.Kernel
-    bits: Mapping[str, int]
     notes: dict[tuple[str, int], list[Note]] = field(default_factory=dict)
     barriers: list[Note] = field(default_factory=list)
     pointers: dict[str, str] = field(default_factory=dict)
+    bits: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[Note]:
         """Notes in the order of lines; equal ones of a line once, with how often they occur."""
@@ -169,6 +167,7 @@ class _Walk:
         match op:
             case k.Pointer():
                 self.pointers[op.name] = op.tensor
+                self.bits[op.name] = op.dtype.bits
             case k.Loop():
                 self.block(op.body, _Place(place.span, place.whole, place.axes, op.name))
             case k.IfUniform():
@@ -264,7 +263,7 @@ class _Walk:
         return f"elements one by one, {width} neighbours a thread"
 
     def _bits(self, pointer: str) -> int:
-        return self.bits[self.pointers[pointer]] if pointer in self.pointers else 8
+        return self.bits.get(pointer, 8)
 
     def _access(
         self,

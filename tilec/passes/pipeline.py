@@ -98,9 +98,7 @@ def run(
             snapshot("synchronize", kernel)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, numeric))
-            decisions.append(
-                describe(program, nest, placement, variant, kernel, launches[-1].condition)
-            )
+            decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
         instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
