@@ -193,7 +193,9 @@ def emit_copy(
     body.finish(around, [], [k.StoreTile(tile, rep, row, col, source=vector)], load.span)
 
 
-def _inside(context: Context, axis: k.LoopAxis, buffer: str, along_columns: bool) -> list[k.Expr]:
+def _inside(
+    context: Context, axis: k.LoopAxis, buffer: str, along_columns: bool
+) -> list[k.Expr]:
     """Coordinates that the threads cover beyond the tile, along its rows or columns, are left out; the tile itself is filled to
     its end."""
     tile = next(b for b in context.tiles if b.name == buffer)
