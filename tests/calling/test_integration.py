@@ -76,6 +76,16 @@ def test_the_c_launcher_keeps_its_runtime_to_itself() -> None:
     assert "libcuda" not in needed and "libc.so" in needed
 
 
+def test_a_launcher_that_no_cache_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", "/dev/null")
+    compiled = compile_file(str(SAMPLES / "vector_add.tile"), archs=("sm_80",))
+    launcher = build_c_launcher(compiled, ("sm_80",), find_toolchain())
+    path = launcher.path
+    assert path.is_file()
+    del launcher
+    assert not path.exists()
+
+
 def test_the_gpu_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "devices", lambda: (Device(0, "Fake", (9, 0), 132, 1 << 37),))
     assert tilec.cuda_available()

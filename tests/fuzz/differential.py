@@ -158,14 +158,7 @@ def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, 
     stem.parent.mkdir(exist_ok=True)
     source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text("".join(parts), encoding="utf-8")
-    command = [
-        str(tools.compiler.path),
-        *FLAGS,
-        *UNOPTIMISED,
-        f"-I{tools.folder}",
-        "-shared",
-        str(source),
-    ]
+    command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}", "-shared", str(source)]
     ran = run_tool([*command, *tools.objects, "-o", str(library)], cwd=stem.parent)
     if ran.status != 0 or not library.is_file():
         errors = [line for line in ran.output.splitlines() if "error" in line][:3]

@@ -147,6 +147,8 @@ def test_what_ncu_counts_is_near_the_estimate() -> None:
     (launch,) = data["launches"]
     if launch["source"] == "estimated":
         pytest.skip(f"no counters: would have compared DRAM bytes ({data['notes']})")
+    computed = {k["kernel"]: k["occupancy"] for k in data["kernels"]}[launch["kernel"]]
+    assert launch["theoretical_occupancy"] in (None, pytest.approx(computed, abs=0.001))
     assert launch["dram_bytes"] == pytest.approx(3 * 4 * 16777216, rel=0.05)
 
 

@@ -16,6 +16,7 @@ TABLE = (
     + '"0","77","f_kernel(const float *, int)","dram__bytes_write.sum","Kbyte","500"\n'
     + '"0","77","f_kernel(const float *, int)","sm__warps_active.avg.pct_of_peak_sustained_active","%","43.75"\n'
     + '"0","77","f_kernel(const float *, int)","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active","%","12.5"\n'
+    + '"0","77","f_kernel(const float *, int)","sm__maximum_warps_per_active_cycle_pct","%","50"\n'
     + '"1","77","g_kernel","dram__bytes_read.sum","byte","64"\n'
     + '"1","77","g_kernel","dram__bytes_write.sum","byte","n/a"\n'
 )
@@ -23,7 +24,7 @@ TABLE = (
 
 def test_the_table() -> None:
     assert parse_csv(TABLE) == [
-        Counted("f_kernel", 1234.5e6 + 500e3, 0.125, 0.4375),
+        Counted("f_kernel", 1234.5e6 + 500e3, 0.125, 0.4375, 0.5),
         Counted("g_kernel", None, None, None),
     ]
     assert parse_csv("==ERROR== nothing\n") == []

@@ -137,6 +137,8 @@ class CLauncher:
     """The launchers of one file in a shared library, called through ctypes."""
 
     path: Path
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    """of a library that no cache keeps: removed with this object"""
     _library: ctypes.CDLL | None = None
 
     def launch(
@@ -194,12 +196,14 @@ def build_c_launcher(
     identity = "\0".join([compiled.cu, *archs, toolchain.nvcc.identity, toolchain.host.identity])
     name = f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
     folder = cache.root / "launchers" if cache.root else None
+    temporary = None
     if folder is None or not _writable(folder):
-        folder = Path(tempfile.mkdtemp(prefix="tilec-launcher-"))
+        temporary = tempfile.TemporaryDirectory(prefix="tilec-launcher-")
+        folder = Path(temporary.name)
     path = folder / name
     if not path.is_file():
         build_shared_library(compiled.cu, archs, path, toolchain=toolchain, cache=None)
-    return CLauncher(path)
+    return CLauncher(path, temporary)
 
 
 def _writable(folder: Path) -> bool:

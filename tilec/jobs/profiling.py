@@ -49,6 +49,8 @@ class Traffic:
     achieved_occupancy: float | None
     source: str
     device: str
+    theoretical_occupancy: float | None = None
+    """as ncu computes it; ours is in `Usage`"""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ def _traffic(
                     achieved_occupancy=launch.achieved_occupancy,
                     source="ncu",
                     device=driver.devices[0].name,
+                    theoretical_occupancy=launch.theoretical_occupancy,
                 )
             )
     if why and traffic:

@@ -22,6 +22,9 @@ _TENSOR = (
 )
 """The tensor pipes' share; which name exists depends on the architecture."""
 
+_RESIDENT = "sm__maximum_warps_per_active_cycle_pct"
+"""The theoretical occupancy as ncu computes it, for comparison with ours."""
+
 _UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 _PLACES = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _TIME_LIMIT = 600
@@ -43,6 +46,7 @@ class Counted:
     dram_bytes: float | None
     tensor_share: float | None
     achieved_occupancy: float | None
+    theoretical_occupancy: float | None = None
 
 
 def find_ncu(named: str = "auto", *, places: Sequence[str] = _PLACES) -> Ncu | str:
@@ -69,8 +73,8 @@ def measure(
 ) -> list[Counted] | str:
     """The launches of one call at its example sizes, in order, with cold caches and clocks left alone; or why ncu gave nothing."""
     said = ""
-    for tensor in (*_TENSOR, ""):
-        metrics = ",".join(m for m in (_READ, _WRITTEN, _WARPS, tensor) if m)
+    for more in (*((t, _RESIDENT) for t in _TENSOR), (_RESIDENT,), ()):
+        metrics = ",".join((_READ, _WRITTEN, _WARPS, *more))
         command = [str(tool.path), "--clock-control", "none", "--csv", "--metrics", metrics]
         # the fills and copies of the set-up are no kernels of the program
         command += ["--kernel-name-base", "function", "--kernel-name", f"regex:{kernel}"]
@@ -113,10 +117,5 @@ def _plain(name: str) -> str:
 def _counted(name: str, values: dict[str, float]) -> Counted:
     moved = [values[m] for m in (_READ, _WRITTEN) if m in values]
     tensor = next((values[m] / 100 for m in _TENSOR if m in values), None)
-    warps = values.get(_WARPS)
-    return Counted(
-        name,
-        sum(moved) if len(moved) == 2 else None,
-        tensor,
-        None if warps is None else warps / 100,
-    )
+    warps, resident = (values[m] / 100 if m in values else None for m in (_WARPS, _RESIDENT))
+    return Counted(name, sum(moved) if len(moved) == 2 else None, tensor, warps, resident)
