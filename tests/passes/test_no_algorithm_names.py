@@ -64,11 +64,11 @@ GELU = (SAMPLES / "gemm_bias_gelu.tile").read_text(encoding="utf-8")
 ATTENTION_NAMES = {
     "attention": "mixing", "q": "left", "k": "middle", "v": "right", "o": "mixed", "lse": "logs", "m": "top", "l": "norm",
     "acc": "total", "qi": "mine", "s": "score", "p": "weight", "alpha": "shrink", "ref": "base", "m_new": "top_next",
-    "pos": "place", "b": "batch", "h": "head", "i": "line", "j": "column", "S": "LINES", "T": "COLUMNS", "BM": "TALL",
+    "pos": "place", "b": "batch", "h": "head", "i": "band", "j": "column", "S": "LINES", "T": "COLUMNS", "BM": "TALL",
     "BN": "WIDE", "CAUSAL": "LOWER",
 }  # fmt: skip
 GELU_NAMES = {
-    "gemm_bias_gelu": "layer", "a": "left", "b": "right", "bias": "shift", "c": "result", "acc": "total", "i": "line",
+    "gemm_bias_gelu": "layer", "a": "left", "b": "right", "bias": "shift", "c": "result", "acc": "total", "i": "band",
     "j": "column", "k": "depth", "M": "LINES", "N": "COLUMNS", "K": "DEPTH", "BM": "TALL", "BN": "WIDE", "BK": "DEEP",
     "gelu": "curve", "x": "value",
 }  # fmt: skip

@@ -31,6 +31,9 @@ _REASONS = (
 )
 """Why a transport was taken, by how its description starts."""
 
+_LIVE = "the threads have an instance"
+"""What the variable of a CTA with several instances says."""
+
 
 @dataclass(frozen=True)
 class ExplainRequest:
@@ -240,7 +243,8 @@ def _sentence(
             why = next((w for start, w in _REASONS if note["transport"].startswith(start)), "")
             if (line["at"], note["what"], note["tensor"]) in wide:
                 why = "this variant takes every address and size"
-            masks = "no mask" if note["masks"] == "none" else f"masks: {note['masks']}"
+            kept = [_LIVE if mask == "live" else mask for mask in note["masks"]]
+            masks = f"masks kept: {', '.join(kept)}" if kept else "no mask"
             reason = f" – {why}" if why else ""
             return f"{note['what']} {note['tensor']}: {note['transport']}, {masks}{trips}{reason}"
 

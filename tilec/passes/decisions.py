@@ -12,6 +12,7 @@ from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir.kernel_printer import print_expr
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
@@ -123,7 +124,8 @@ class _Place:
     whole: bool | None = None
     axes: tuple[k.LoopAxis, ...] = ()
     loop: str = ""
-    guards: int = 0
+    guards: tuple[str, ...] = ()
+    """conditions around, as text"""
 
 
 @dataclass
@@ -173,11 +175,11 @@ class _Walk:
             case k.IfUniform():
                 self._branch(op, place)
             case k.TileLoop():
-                guards = place.guards + len(op.guards)
+                guards = (*place.guards, *map(_text, op.guards))
                 inner = _Place(place.span, place.whole, op.axes, place.loop, guards)
                 self._tile_loop(op, inner)
             case k.Elements():
-                guards = place.guards + len(op.guards)
+                guards = (*place.guards, *map(_text, op.guards))
                 self.block(op.body, _Place(place.span, place.whole, place.axes, place.loop, guards))
             case k.Product():
                 self._product(op, place)
@@ -275,14 +277,16 @@ class _Walk:
         guards: tuple[k.Expr, ...],
         count: k.Expr | None,
     ) -> None:
-        checks = place.guards + len(guards) + (count is not None)
+        checks = [*place.guards, *map(_text, guards)]
+        if count is not None:
+            checks.append(f"the first {_text(count)} of a vector")
         self.note(
             place,
             what=what,
             tensor=self.pointers.get(pointer, pointer),
             transport=transport,
             width=width,
-            masks="none" if not checks else f"{checks} kept",
+            masks=list(dict.fromkeys(checks)),
             trips=None if place.whole is None else "interior" if place.whole else "edges",
         )
 
@@ -321,6 +325,17 @@ class _Walk:
                     )
                 case _:
                     pass
+
+
+def _text(expr: k.Expr) -> str:
+    """An expression without parentheses around the whole."""
+    text = print_expr(expr)
+    depth = 0
+    for position, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 and position else text
+    return text
 
 
 def _selections(ops: tuple[k.Op, ...]) -> dict[Span, int]:
