@@ -13,7 +13,7 @@ from tilec.targets.table import DEFAULT_ARCH, TARGETS
 if TYPE_CHECKING:
     from tilec.emit.unit import UnitKernel
     from tilec.ir.tile_ir import Program
-    from tilec.plan.candidate import Candidate
+    from tilec.plan.candidate import Candidate, Choice
     from tilec.syntax import ast
     from tilec.syntax.loading import Program as Files
 
@@ -30,9 +30,14 @@ class AnalysedKernel:
 
 
 def analyse_file(
-    path: str, *, kernel: str | None = None, defines: Mapping[str, str] | None = None
+    path: str,
+    *,
+    kernel: str | None = None,
+    defines: Mapping[str, str] | None = None,
+    choices: Mapping[str, Choice] | None = None,
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
-    """Parse, resolve and analyse the kernels of a file (all of them, or one). Raises TileError with every error of the file."""
+    """Parse, resolve and analyse the kernels of a file (all of them, or one). `choices` are values that tuning found, by kernel.
+    Raises TileError with every error of the file."""
     from tilec.analysis.analyse import analyse
     from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
@@ -55,6 +60,7 @@ def analyse_file(
         )
         if candidate is None:
             continue
+        candidate = candidate.with_choice((choices or {}).get(item.name, {}))
         program = analyse(files, item, files.main, candidate, sink)
         if program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
@@ -72,10 +78,11 @@ def compile_file(
     print_after: Sequence[str] = (),
     stop: Stop = "cu",
     command: str = "",
+    choices: Mapping[str, Choice] | None = None,
 ) -> CompiledFile:
-    """Compile the kernels of a file for the given architectures, as far as `stop` asks for. Raises TileError with every
-    diagnostic. The same input gives the same bytes on any machine."""
-    files, found, sink = analyse_file(path, kernel=kernel, defines=defines)
+    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`. Raises
+    TileError with every diagnostic. The same input gives the same bytes on any machine."""
+    files, found, sink = analyse_file(path, kernel=kernel, defines=defines, choices=choices)
     name = files.main.source.name
     snapshots: dict[str, str] = {}
     units: list[UnitKernel] = []
@@ -187,7 +194,14 @@ def _compile_kernel(
         sink.add(warning)
     manifest = {
         "kernel": program.name,
-        "candidate": {n: str(v) for n, v in item.candidate.values.items()},
+        "candidate": {
+            **{n: str(v) for n, v in item.candidate.values.items()},
+            **{
+                n: str(getattr(item.candidate, n))
+                for n in ("warps", "stages")
+                if n in item.candidate.origin
+            },
+        },
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }

@@ -201,7 +201,7 @@ def test_an_internal_fault_is_one_paragraph(tilec, folder, monkeypatch) -> None:
     status, out, err = tilec("compile", "a.tile")
     assert (status, out) == (70, "")
     assert err.startswith(
-        "error[E7001]: tilec failed while working in `tilec.jobs.compiling` on `a.tile`: Recursion"
+        "error[E7001]: tilec failed while working in `tilec.jobs.tuned` on `a.tile`: Recursion"
     )
     assert "Traceback" not in err
     (bundle,) = (folder / "cache" / "faults").iterdir()

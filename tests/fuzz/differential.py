@@ -32,7 +32,9 @@ UNOPTIMISED = ("-O0",)
 """The kernels run once: building them costs more."""
 MODES: tuple[Mode, ...] = ("late", "early")
 
-REFUSALS = frozenset({"E0403", "E0404", "E0405", "E0511", "E0515", "E0601", "E0602", "E0603"})
+REFUSALS = frozenset(
+    {"E0204", "E0403", "E0404", "E0405", "E0511", "E0515", "E0601", "E0602", "E0603"}
+)
 """Codes that a program of the generator may get: what a tile or a loop may not do is not all known to it."""
 
 
@@ -158,7 +160,14 @@ def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, 
     stem.parent.mkdir(exist_ok=True)
     source, library = stem.with_suffix(".cc"), stem.with_suffix(".so")
     source.write_text("".join(parts), encoding="utf-8")
-    command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}", "-shared", str(source)]
+    command = [
+        str(tools.compiler.path),
+        *FLAGS,
+        *UNOPTIMISED,
+        f"-I{tools.folder}",
+        "-shared",
+        str(source),
+    ]
     ran = run_tool([*command, *tools.objects, "-o", str(library)], cwd=stem.parent)
     if ran.status != 0 or not library.is_file():
         errors = [line for line in ran.output.splitlines() if "error" in line][:3]

@@ -291,7 +291,9 @@ def mixed(w: Writer) -> None:
     value = w.make.tree(w.scope(), axes, dtype, 2)
     if not value.axes:
         value = w.load(axes, dtype)
-    w.line(f"acc = {c.pick(('acc + {}', 'maximum(acc, {})', 'acc * 2 - {}')).format(spread(value, axes))}")
+    w.line(
+        f"acc = {c.pick(('acc + {}', 'maximum(acc, {})', 'acc * 2 - {}')).format(spread(value, axes))}"
+    )
     w.rows.clear()
     w.depth = 1
     _stores(w, axes, [acc], 1)
@@ -434,7 +436,9 @@ def chained(w: Writer) -> None:
     w.line(f"p = {text}")
     known = [Value("p", ("i", "j"), "f32")]
     if c.chance(40):
-        test, tested = w.make.condition(w.scope(known, lambda a, d: w.load(a, d, True)), ("i", "j"), 1)
+        test, tested = w.make.condition(
+            w.scope(known, lambda a, d: w.load(a, d, True)), ("i", "j"), 1
+        )
         mask = spread(Value(test, tested, "bool"), ("i", "j"))
         w.line(f"p = where({mask}, p, 0.0)")
     if running:

@@ -183,8 +183,8 @@ class Writer:
         c = self.choices
         dims = [dim for _, dim in self.rows] + [self.axes[a].dim for a in axes]
         terms = [row for row, _ in self.rows] + [self.axes[a].term for a in axes]
-        text = cast(value, dtype).text if _explicit(value.dtype, dtype) else value.text
-        text = self.filling(axes, Value(text, value.axes, dtype))
+        value = cast(value, dtype) if _explicit(value.dtype, dtype) else value
+        text = self.filling(axes, value)
         if not dims:
             dims, terms = ["1"], ["0"]
         if role == "output" and len(dims) == 2 and len(axes) == 2 and c.chance(15):
@@ -201,8 +201,7 @@ class Writer:
         if value.axes == axes:
             return value.text
         extents = ", ".join(self.axes[a].dim if self.axes[a].whole else a for a in axes)
-        weak = value.dtype
-        return f"(zeros({weak}, {extents}) + {spread(value, axes)})"
+        return f"(zeros({value.dtype}, {extents}) + {spread(value, axes)})"
 
     def range_over(self, dim: str) -> str:
         """Bounds of a loop over a dimension."""

@@ -159,7 +159,9 @@ class Expressions:
         inner = _closed(a) if form[0] in "-~" or "({}" in form else a
         return Value(f"({form.replace('{}', inner)})", value.axes, value.dtype)
 
-    def condition(self, scope: Scope, axes: tuple[str, ...], depth: int) -> tuple[str, tuple[str, ...]]:
+    def condition(
+        self, scope: Scope, axes: tuple[str, ...], depth: int
+    ) -> tuple[str, tuple[str, ...]]:
         """A bool tile's text and axes."""
         c = self.choices
         spans = [s for s in scope.spans if s in axes]

@@ -995,30 +995,22 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1135,33 +1127,23 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1193,30 +1175,22 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1344,33 +1318,23 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1519,7 +1483,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1566,7 +1530,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1583,7 +1547,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1619,30 +1583,22 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1759,33 +1715,23 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1817,30 +1763,22 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1968,33 +1906,23 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2019,7 +1947,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2036,7 +1964,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

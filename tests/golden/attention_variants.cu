@@ -1076,30 +1076,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1236,33 +1228,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1294,30 +1276,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1471,33 +1445,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1638,7 +1602,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1691,7 +1655,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1709,7 +1673,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1747,30 +1711,22 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1907,33 +1863,23 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1965,30 +1911,22 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2142,33 +2080,23 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2194,7 +2122,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2212,7 +2140,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -2480,30 +2408,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2661,33 +2581,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2719,30 +2629,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2920,33 +2822,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -3086,7 +2978,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -3140,7 +3032,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3158,7 +3050,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * stage * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3195,30 +3087,22 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -3376,33 +3260,23 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -3434,30 +3308,22 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -3635,33 +3501,23 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -3686,7 +3542,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // cap))
       const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -3704,7 +3560,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       // -inf), v[b, h, j, :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -3985,30 +3841,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4140,33 +3988,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4197,30 +4035,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4359,33 +4189,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4446,9 +4266,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  const int t5_end = TOTAL - BM * t_tile - lo;
-  const int t5_end_2 = hi - BM * t_tile - lo;
-  const int t5_begin_end = -BM * t_tile - lo;
+  const int t5_end = hi - BM * t_tile - lo;
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
+      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   Vector<bf16_t, kWidthT8> o_out[kStepsT5][kStepsT8];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -4542,7 +4364,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll 4
+  #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -4594,7 +4416,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -4612,7 +4434,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -4649,30 +4471,22 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4804,33 +4618,23 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -4861,30 +4665,22 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       {
         const int row_first = thread / 32 % 8 * 16;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, row_first + mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -5023,33 +4819,23 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         }
       }
       {
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][16];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          pack_a(a_operand[0][mt], left[2 * mt][(0) / 8], left[2 * mt + 1][(0) / 8], left[2
-              * mt][(0) / 8 + 1], left[2 * mt + 1][(0) / 8 + 1]);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              pack_a(a_operand[1 - now][mt], left[2 * mt][(k_at + 16) / 8], left[2 * mt + 1][(k_at
-                  + 16) / 8], left[2 * mt][(k_at + 16) / 8 + 1], left[2 * mt + 1][(k_at + 16) / 8
-                  + 1]);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], 0, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[16];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
+                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 16; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -5076,7 +4862,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -5094,7 +4880,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       // -inf), v[j, h, :])
       const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -5114,9 +4900,11 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  const int t5_end = TOTAL - BM * t_tile - lo;
-  const int t5_end_2 = hi - BM * t_tile - lo;
-  const int t5_begin_end = -BM * t_tile - lo;
+  const int t5_end = hi - BM * t_tile - lo;
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
+      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const int t5_at = t5_first + t5_step * 8;

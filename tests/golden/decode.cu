@@ -1602,7 +1602,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
   const bf16_t* const q_at = q + int64_t{H} * b * 128 + int64_t{g} * 1024;
-  #pragma unroll
+  #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
@@ -1656,7 +1656,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -1673,7 +1673,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * stage * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
@@ -1710,30 +1710,22 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       }
       {
         const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -1877,30 +1869,22 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1932,30 +1916,22 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       }
       {
         const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.q_tile, mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.k_tiles[j_tile % 2], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.q_tile, mt * 16, k_at + 16);
-            }
-            load_b(b_operand[1 - now], shared.k_tiles[j_tile % 2], col_first, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.q_tile, mt * 16, k_at);
           }
+          load_b(b_operand, shared.k_tiles[j_tile % 2], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[now][mt], b_operand[now][nt]);
+                  a_operand[mt], b_operand[nt]);
             }
           }
         }
@@ -2102,30 +2078,22 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // operand_tile is written before it is read
       {
         const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 1; ++mt) {
-          load_a(a_operand[0][mt], shared.operand_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 128) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.operand_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.v_tiles[j_tile % 2], col_first, k_at + 16);
+          OperandA a_operand[1];
+          OperandB b_operand[4];
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[mt], shared.operand_tile, mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2154,7 +2122,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
@@ -2171,7 +2139,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
           + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
+      #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll

@@ -842,31 +842,22 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -875,31 +866,22 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1031,7 +1013,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1045,7 +1027,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1063,7 +1045,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1077,7 +1059,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1105,31 +1087,22 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1138,31 +1111,22 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1178,7 +1142,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1192,7 +1156,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1210,7 +1174,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1224,7 +1188,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1445,31 +1409,22 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1478,31 +1433,22 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1634,7 +1580,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1648,7 +1594,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1666,7 +1612,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1680,7 +1626,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1708,31 +1654,22 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1741,31 +1678,22 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1781,7 +1709,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       // gemm.tile:18  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1795,7 +1723,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1813,7 +1741,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1827,7 +1755,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll

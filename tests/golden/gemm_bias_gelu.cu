@@ -830,31 +830,22 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -863,31 +854,22 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1028,7 +1010,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1042,7 +1024,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1060,7 +1042,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1074,7 +1056,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1102,31 +1084,22 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1135,31 +1108,22 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1175,7 +1139,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       // gemm_bias_gelu.tile:9  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1189,7 +1153,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1207,7 +1171,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1221,7 +1185,7 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll

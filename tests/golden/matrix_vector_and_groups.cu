@@ -1118,9 +1118,9 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
+  constexpr int kStepsI = 4;
   constexpr int kStepsARow = 4;
   constexpr int kThreadsARow = 16;
   constexpr int kStepsBRow = 8;
@@ -1133,8 +1133,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 4 % 8;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int i_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1206,12 +1206,13 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
 
@@ -1220,15 +1221,16 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
+                  + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1237,12 +1239,13 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     } else {
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
 
@@ -1251,15 +1254,16 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
+                  + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -1341,9 +1345,9 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
+  constexpr int kStepsI = 4;
   constexpr int kStepsARow = 4;
   constexpr int kThreadsARow = 16;
   constexpr int kStepsBRow = 8;
@@ -1356,8 +1360,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 4 % 8;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int i_first = thread / 32 % 2 * 32 + thread / 4 % 8;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1394,7 +1398,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
           8), 64) * 64 + int64_t{stage} * 64;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1408,7 +1412,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1427,7 +1431,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1441,7 +1445,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1468,62 +1472,48 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
       }
     } else {
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1542,7 +1532,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
           8), 64) * 64 + int64_t{k_tile_next} * 64;
       if (a_col_end >= 64) {
-        #pragma unroll
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1556,7 +1546,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1575,7 +1565,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1589,7 +1579,7 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1991,31 +1981,22 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2024,31 +2005,22 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2101,9 +2073,11 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
       * j_tile;
-  const int t3_end_2 = ROWS - BM * t_tile - starts_value;
-  const int t3_end_3 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_begin_end_2 = -BM * t_tile - starts_value;
+  const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
+  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)), ROWS - BM
+      * t_tile - starts_value);
+  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value, BM * min_of(1, max_of(ceil_div(K,
+      BK), 0)));
   Vector<bf16_t, kWidthJ> y_out[kStepsT3][kStepsJ];
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
@@ -2202,7 +2176,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * stage;
       if (x_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2216,7 +2190,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2235,7 +2209,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2249,7 +2223,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2277,31 +2251,22 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2310,31 +2275,22 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.w_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.w_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -2353,7 +2309,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const x_at = x + int64_t{K} * BM * t_tile + int64_t{K} * starts_value
           + int64_t{BK} * k_tile_next;
       if (x_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2367,7 +2323,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
           const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
           #pragma unroll
@@ -2386,7 +2342,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (w_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2400,7 +2356,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
@@ -2425,9 +2381,11 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
       * j_tile;
-  const int t3_end_2 = ROWS - BM * t_tile - starts_value;
-  const int t3_end_3 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_begin_end_2 = -BM * t_tile - starts_value;
+  const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
+  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)), ROWS - BM
+      * t_tile - starts_value);
+  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value, BM * min_of(1, max_of(ceil_div(K,
+      BK), 0)));
   if (j_end >= 128) {
     #pragma unroll
     for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
@@ -2564,9 +2522,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsGateCol = 1;
   constexpr int kThreadsGateCol = 16;
   constexpr int kWidthGateCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsJLine = 1;
+  constexpr int kStepsJLine = 2;
   constexpr int kWidthJLine = 8;
   constexpr int kStepsUpCol = 1;
   constexpr int kThreadsUpCol = 16;
@@ -2583,7 +2541,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 8;
+  constexpr int kStepsT = 4;
   constexpr int kStepsXkRow = 4;
   constexpr int kThreadsXkRow = 16;
   constexpr int kStepsXkRow2 = 4;
@@ -2609,13 +2567,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_line_first = thread / 32 % 4 * 32 + thread % 4 * 8;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -2726,12 +2684,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2740,16 +2699,16 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2791,12 +2750,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2805,16 +2765,16 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2859,12 +2819,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
 
@@ -2873,16 +2834,16 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -2925,12 +2886,13 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
         load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
 
@@ -2939,16 +2901,16 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           const int now = k_at / 16 % 2;
           if (k_at + 16 < 64) {
             #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
+            for (int mt = 0; mt < 2; ++mt) {
+              load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
             load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
                 + 16);
           }
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 8; ++nt) {
               accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
                   b_operand[now][nt]);
             }
@@ -3019,7 +2981,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
     #pragma unroll
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
-      const int j_line_at = j_line_first;
+      const int j_line_at = j_line_first + j_line_step * 32;
       const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t_step][4 * j_line_step],
           y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2], y_out[t_step][4
           * j_line_step + 3]);
@@ -3039,7 +3001,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsGateCol = 1;
   constexpr int kThreadsGateCol = 16;
   constexpr int kWidthGateCol = 8;
-  constexpr int kStepsJ = 4;
+  constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsUpCol = 1;
   constexpr int kThreadsUpCol = 16;
@@ -3056,7 +3018,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol4 = 1;
   constexpr int kThreadsXkCol4 = 8;
   constexpr int kWidthXkCol4 = 8;
-  constexpr int kStepsT = 8;
+  constexpr int kStepsT = 4;
   constexpr int kStepsXkRow = 4;
   constexpr int kThreadsXkRow = 16;
   constexpr int kStepsXkRow2 = 4;
@@ -3082,13 +3044,13 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
-  const int t_first = thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
   const int xk_col_4_lane = thread % kThreadsXkCol4;
   const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
-  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int gate_col_lane = thread % kThreadsGateCol;
   int instance = static_cast<int>(blockIdx.x);
   const int j_tile = instance % ceil_div(N, BN);
@@ -3132,7 +3094,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * stage
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3148,7 +3110,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3169,7 +3131,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
           * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3183,7 +3145,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3240,32 +3202,24 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
-                + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 4], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -3305,32 +3259,24 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
-                + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 4], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -3397,32 +3343,24 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
-                + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 4], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(g[2 * mt][nt], g[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -3487,32 +3425,24 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
-        const int col_first = thread / 32 % 4 * 32;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][4];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.xk_tile, mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
-
+        const int row_first = thread / 32 % 2 * 32;
+        const int col_first = thread / 64 % 2 * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.xk_tile, mt * 16, k_at + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
-                + 16);
-          }
+          OperandA a_operand[2];
+          OperandB b_operand[8];
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
+          }
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 4], col_first, k_at);
+
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
-              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+            for (int nt = 0; nt < 8; ++nt) {
+              accumulate_product<MmaBf16>(u[2 * mt][nt], u[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -3529,7 +3459,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const gate_at = gate + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3546,7 +3476,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int gate_row_step = 0; gate_row_step < kStepsGateRow; ++gate_row_step) {
           const int gate_row_at = gate_row_step * kThreadsGateRow + gate_row_lane;
           #pragma unroll
@@ -3568,7 +3498,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * k_tile_next
           + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll
@@ -3583,7 +3513,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
           const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
           #pragma unroll

@@ -18,7 +18,7 @@ from tilec.analysis.entities import (
     describe,
 )
 from tilec.analysis.merging import Execute, assigned_names
-from tilec.analysis.presence import meet, variables
+from tilec.analysis.presence import after_loop, meet, variables
 from tilec.analysis.scopes import Binding
 from tilec.analysis.typing_rules import show_extent, strong_dtype, weak_kind
 from tilec.ir.dtypes import BOOL, F32, I32, DType
@@ -446,6 +446,18 @@ def _adapt_leaf(
     return replace(leaf, axes=tuple(axes))
 
 
+def _behind(cx: Context, start: TileType, inside: TileType, trips: Sym) -> TileType:
+    """The type of a carried name behind its loop."""
+    axes = [
+        replace(
+            after,
+            presence=after_loop(before.presence, after.presence, after.extent, trips, cx.facts),
+        )
+        for before, after in zip(start.axes, inside.axes, strict=True)
+    ]
+    return replace(inside, axes=tuple(axes))
+
+
 def _moves(constraint: Constraint, first_inside: int, index: Var) -> bool:
     """Whether a constraint can change from trip to trip."""
     return any(
@@ -481,7 +493,9 @@ def _finish(
                 results.append(POISON)
                 continue
             assert isinstance(start, Tile) and isinstance(entry, Tile) and isinstance(after, Tile)
-            result: Value = cx.new_value(entry.type, entry.value.name)
+            result: Value = cx.new_value(
+                _behind(cx, start.type, entry.type, range_.trips), entry.value.name
+            )
             items.append(Carried(start.value, entry.value, after.value, result))
             results.append(Tile(result, entry.weak))
         bound = _rebuild(entity, iter(results)) if ok else POISON

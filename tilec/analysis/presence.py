@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tilec.ir.facts import Facts, split_extreme
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.ir.tile_ir import AtLeast, Below, Constraint, InRange
 
 
@@ -78,5 +78,38 @@ def variables(constraint: Constraint) -> frozenset[Var]:
     match constraint:
         case Below(limit) | AtLeast(limit):
             return limit.variables
-        case InRange(index, size):
-            return size.variables | {Var("", "value", index)}
+        case InRange(index, size, trips):
+            more = frozenset() if trips is None else trips.variables
+            return size.variables | more | {Var("", "value", index)}
+
+
+def after_loop(
+    before: tuple[Constraint, ...],
+    inside: tuple[Constraint, ...],
+    extent: Sym,
+    trips: Sym,
+    facts: Facts,
+) -> tuple[Constraint, ...]:
+    """Presence of a carried name behind its loop: as inside of it, but as before where there is no trip.
+
+    With t = min(max(trips, 0), 1), `r < limit` becomes `r < max(limit, extent (1 - t))` and `r >= limit` becomes
+    `r >= min(limit, extent t)`.
+    """
+    if before == inside or facts.prove_nonnegative(trips - 1):
+        return inside
+    any_trip = sym_min([sym_max([trips, 0]), 1])
+    parts: list[Constraint] = []
+    for constraint in inside:
+        if constraint in before:
+            parts.append(constraint)
+            continue
+        match constraint:
+            case Below(limit):
+                parts.append(Below(sym_max([limit, extent - extent * any_trip])))
+            case AtLeast(limit):
+                parts.append(AtLeast(sym_min([limit, extent * any_trip])))
+            case InRange(index, size, None):
+                parts.append(InRange(index, size, trips))
+            case InRange():
+                parts.append(constraint)
+    return simplify(parts, extent, facts)

@@ -34,6 +34,7 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
 @click.option(
     "-MT", "depfile_target", metavar="TARGET", help="Its target, as is; default: the output."
 )
+@click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
@@ -59,6 +60,7 @@ def compile_command(
     depfile: bool,
     depfile_path: str | None,
     depfile_target: str | None,
+    no_tuned: bool,
     check_only: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -95,5 +97,6 @@ def compile_command(
         as_json=json_diagnostics or diagnostics == "json",
         warnings_as_errors=warnings_as_errors,
         no_warnings=no_warnings,
+        tuned=not no_tuned,
     )
     run_compile(request)

@@ -11,7 +11,11 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
 @click.argument("file", required=False)
 @click.argument("kernel", required=False)
 @click.option(
-    "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A run-time size or scalar."
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A run-time size or scalar; `A..B` and `A,B` name several.",
 )
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option(
@@ -40,6 +44,14 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     "--atol", type=click.FloatRange(min=0), help="Replace the bounds: absolute tolerance."
 )
 @click.option("--bench", is_flag=True, help="Time each kernel that verified.")
+@click.option(
+    "--against",
+    metavar="torch|MODULE:FUNCTION",
+    help="Also time PyTorch evaluating the check, or a function of yours, in turn with the kernel.",
+)
+@click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
+@click.option("--csv", "csv_path", metavar="PATH", help="Write the times as CSV.")
+@click.option("--plot", "plot_path", metavar="PATH", help="Draw the times over a range of sizes.")
 @click.option("--save", metavar="DIR", help="Keep inputs and outputs as .npy files.")
 @click.option(
     "--json", "json_path", metavar="PATH", help="Write the results as JSON; `-` is standard output."
@@ -73,6 +85,10 @@ def run_command(
     rtol: float | None,
     atol: float | None,
     bench: bool,
+    against: str | None,
+    no_tuned: bool,
+    csv_path: str | None,
+    plot_path: str | None,
     save: str | None,
     json_path: str | None,
     early: bool,
@@ -105,6 +121,10 @@ def run_command(
             rtol=rtol,
             atol=atol,
             bench=bench,
+            against=against,
+            tuned=not no_tuned,
+            csv_path=csv_path,
+            plot_path=plot_path,
             save=save,
             json_path=json_path,
             early=early,

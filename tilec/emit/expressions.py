@@ -266,8 +266,8 @@ class Renderer:
             return Text(f"{op}_{suffix}({args[0].text}, {args[1].text})")
         if op in _INFIX and rep.is_float:
             sign, level = _INFIX[op]
-            right = level if op != "sub" else level - 1
-            return Text(f"{args[0].at(level)} {sign} {args[1].at(right)}", level)
+            # a + (b + c) keeps its parentheses: sums of floats are rounded in the order written
+            return Text(f"{args[0].at(level)} {sign} {args[1].at(level - 1)}", level)
         joined = ", ".join(a.text for a in args)
         if op in _WRAPPING and not rep.is_float:
             if op in ("add", "sub", "mul") and rep == BOOL:

@@ -234,6 +234,18 @@ class KernelWriter:
         """Whether a loop over the axis' steps is written."""
         return axis.vectorised or axis.layout.steps > 1
 
+    def declares(self, op: k.TileLoop) -> bool:
+        """Whether a walk for which no loop is written declares variables, so that it needs a scope of its own."""
+        if any(a.layout.streams or self.loops(a) for a in op.axes):
+            return False
+        inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
+        return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
+            isinstance(part, k.LoadVector | k.Reload)
+            and part.target.local
+            or (isinstance(part, k.Declare) and part.fragment.local)
+            for part in op.body
+        )
+
     def steps(self, axis: k.LoopAxis) -> str:
         """Constant of an axis' steps."""
         return f"kSteps{axis.suffix}"
@@ -280,12 +292,15 @@ class KernelWriter:
             parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
         return parts
 
-    def indexes(self, axis: k.LoopAxis, text: str) -> bool:
-        """Whether registers are indexed by an axis' step: then its loop must be unrolled whole."""
+    def unroll(self, op: k.TileLoop, axis: k.LoopAxis, text: str) -> str:
+        """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a copy
+        through registers goes step by step, other long loops four at a time."""
+        if f"[{axis.step}]" in text or axis.layout.steps == 1:
+            return ""
+        if any(isinstance(inner, k.StoreTile) for inner in op.body):
+            return " 1"
         return (
-            axis.layout.steps <= 4
-            or f"[{axis.step}]" in text
-            or axis.step in text.replace(axis.coordinate, "")
+            "" if axis.layout.steps <= 4 or axis.step in text.replace(axis.coordinate, "") else " 4"
         )
 
     def mentions(self, names: list[str], text: str) -> bool:

@@ -81,8 +81,9 @@ def _constraint(constraint: ir.Constraint) -> str:
             return f"r < {limit}"
         case ir.AtLeast(limit):
             return f"r >= {limit}"
-        case ir.InRange(index, size):
-            return f"%{index}[r] in 0..{size}"
+        case ir.InRange(index, size, trips):
+            unless = "" if trips is None else f" or {trips} <= 0"
+            return f"%{index}[r] in 0..{size}{unless}"
         case _:
             raise assert_never(constraint)
 

@@ -49,6 +49,8 @@ class InRange:
     index: int
     """id of the value"""
     size: Sym
+    trips: Sym | None = None
+    """where given: it is present too where this number of trips is not positive"""
 
 
 Constraint: TypeAlias = "Below | AtLeast | InRange"

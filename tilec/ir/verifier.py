@@ -125,8 +125,10 @@ class _Verifier:
                 match constraint:
                     case ir.Below(limit) | ir.AtLeast(limit):
                         self.sym(limit)
-                    case ir.InRange(index, size):
+                    case ir.InRange(index, size, trips):
                         self.sym(size)
+                        if trips is not None:
+                            self.sym(trips)
                         known = self.visible.get(index)
                         self.need(
                             known is not None, f"presence speaks of %{index}, which is not in scope"

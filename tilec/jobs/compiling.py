@@ -31,7 +31,7 @@ _EXTENSIONS = {"cu": ".cu", "ptx": ".ptx", "cubin": ".cubin"}
 @dataclass(frozen=True)
 class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
-    default; `depfile` is also set where only its path or target was given."""
+    default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`."""
 
     file: str
     kernel: str | None = None
@@ -50,6 +50,7 @@ class CompileRequest:
     as_json: bool = False
     warnings_as_errors: bool = False
     no_warnings: bool = False
+    tuned: bool = True
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -116,17 +117,22 @@ def _stop_at(emit: str) -> Literal["ast", "tile-ir", "kernel-ir", "cu"]:
 
 def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledFile, str]:
     """The compiled file, and the text to emit ("" for what nvcc makes)."""
-    from tilec.compiler import compile_file
+    from tilec.jobs.tuned import compile_tuned, tuned_choices
 
+    defines = parse_pairs(request.defines, "-D")
+    # a candidate may not fit another target, so code for several takes none
+    tuned = request.tuned and len(archs) == 1
+    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
     stop = (
         "cu"
         if request.header or request.save_temps or request.check_only
         else _stop_at(request.emit)
     )
-    compiled = compile_file(
+    compiled, _ = compile_tuned(
         request.file,
+        choices,
         kernel=request.kernel,
-        defines=parse_pairs(request.defines, "-D"),
+        defines=defines,
         archs=archs,
         print_after=request.print_after,
         stop=stop,

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.size_ranges import expand_settings
 from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
     from tilec.emulator.machine import Emulator
+    from tilec.plan.candidate import Choice
     from tilec.runtime.device import Gpu
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.runtime.report import Outcome
@@ -25,7 +27,8 @@ EMULATED_ARCH = "sm_90"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The command line of `tilec run`, option by option. `settings`, `defines` and `inputs` are `NAME=VALUE` texts."""
+    """The command line of `tilec run`, option by option. `settings`, `defines` and `inputs` are `NAME=VALUE` texts, of which
+    settings may name ranges; `tuned` is unset by `--no-tuned`."""
 
     file: str | None = None
     kernel: str | None = None
@@ -48,6 +51,10 @@ class RunRequest:
     chaos: int | None = None
     counters: bool = False
     as_json: bool = False
+    tuned: bool = True
+    against: str | None = None
+    csv_path: str | None = None
+    plot_path: str | None = None
 
 
 def run_files(request: RunRequest) -> int:
@@ -58,6 +65,7 @@ def run_files(request: RunRequest) -> int:
     from tilec.emulator.machine import Emulator
 
     _check(request)
+    requests = [replace(request, settings=s) for s in expand_settings(request.settings)]
     files = _files(request)
     with ExitStack() as stack:
         gpu, note = _device(request, stack)
@@ -67,9 +75,9 @@ def run_files(request: RunRequest) -> int:
             sys.stderr.write(f"note: {note}\n")
         outcomes: list[Outcome] = []
         status = 0
-        for file in files:
+        for one, file in [(r, f) for f in files for r in requests]:
             try:
-                outcomes += list(_run_file(request, file, gpu))
+                outcomes += list(_run_file(one, file, gpu))
             except TileError as error:
                 _show(request, error)
                 status = max(status, error.exit_code)
@@ -91,9 +99,22 @@ def _check(request: RunRequest) -> None:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--input`")
+    for option, value in (("--against", request.against), ("--plot", request.plot_path)):
+        if value and not request.bench:
+            raise fail("E0709", f"`{option}` is about times", help="add `--bench`")
+    if request.plot_path:
+        from tilec.runtime.comparing import import_matplotlib
+
+        plot_form(request.plot_path)
+        import_matplotlib()
+    if request.against == "torch":
+        from tilec.runtime.against import find_torch
+
+        find_torch()
     if request.small and request.bench:
         raise fail("E0709", "`--bench` measures at example sizes, not at those of `--small`")
-    parse_pairs(request.settings, "-s")
+    for settings in expand_settings(request.settings):
+        parse_pairs(settings, "-s")
     parse_pairs(request.defines, "-D")
     parse_pairs(request.inputs, "--input")
     if request.arch:
@@ -232,7 +253,8 @@ def _run_kernel(
             outcome = runner.run(kernel, sizes)
             if outcome.status == "failed":
                 _show(request, _differs(outcome))
-            yield outcome
+            note = _tuned_note(kernel)
+            yield replace(outcome, details=(*outcome.details, *note))
         except TileError as error:
             _show(request, error)
             yield _failed(request, runner, kernel, str(sizes), error)
@@ -240,6 +262,14 @@ def _run_kernel(
             fault = _fault(error, runner.file, kernel.name, str(sizes))
             _show(request, fault)
             yield _failed(request, runner, kernel, str(sizes), fault)
+
+
+def _tuned_note(kernel: CompiledKernel) -> tuple[str, ...]:
+    """Which values come from the tuner."""
+    origin = kernel.manifest.get("origin", {})
+    values = kernel.manifest.get("candidate", {})
+    tuned = [f"{n}={values[n]}" for n, of in origin.items() if of == "tuned" and n in values]
+    return (f"tuned: {' '.join(tuned)}",) if tuned else ()
 
 
 def _failed(
@@ -297,7 +327,8 @@ def _analyse(request: RunRequest, file: str) -> CompiledFile:
 def _compile(
     request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None
 ) -> CompiledFile:
-    from tilec.compiler import compile_file
+    from tilec.emulator.machine import Emulator
+    from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     archs: tuple[str, ...]
     if request.arch:
@@ -308,13 +339,28 @@ def _compile(
         archs = (architecture_for(gpu.capability),)
     else:
         archs = (EMULATED_ARCH,)
-    return compile_file(
+    defines = parse_pairs(request.defines, "-D")
+    choices: dict[str, Choice] = {}
+    if request.tuned and gpu is not None:
+        choices = tuned_choices(
+            file,
+            kernel,
+            defines,
+            archs[0],
+            settings=request.settings,
+            gpu=gpu.name,
+            with_cache=True,
+            cpu_sizes=isinstance(gpu, Emulator) and request.size is None,
+        )
+    compiled, _ = compile_tuned(
         file,
+        choices,
         kernel=kernel,
-        defines=parse_pairs(request.defines, "-D"),
+        defines=defines,
         archs=archs,
         command=f"tilec run {Path(file).name}",
     )
+    return compiled
 
 
 def _check_settings(request: RunRequest, compiled: CompiledFile) -> None:
@@ -344,11 +390,27 @@ def _report(request: RunRequest, outcomes: list[Outcome], gpu: Gpu | Emulator | 
     from tilec.jobs.outputs import write_outputs
     from tilec.runtime.report import outcomes_json, outcomes_table
 
-    if request.json_path != "-":
+    if "-" not in (request.json_path, request.csv_path):
         sys.stdout.write(outcomes_table(outcomes) + "\n")
     if request.json_path:
         text = outcomes_json(outcomes, _facts(request, gpu))
         write_outputs({request.json_path: text.encode()})
+    if request.csv_path:
+        from tilec.runtime.comparing import outcomes_csv
+
+        write_outputs({request.csv_path: outcomes_csv(outcomes).encode()})
+    if request.plot_path:
+        from tilec.runtime.comparing import plot
+
+        write_outputs({request.plot_path: plot(outcomes, plot_form(request.plot_path))})
+
+
+def plot_form(path: str) -> str:
+    """The form of an image by its path: png, svg or pdf. Raises TileError (E0709)."""
+    form = Path(path).suffix.removeprefix(".").lower()
+    if form not in ("png", "svg", "pdf"):
+        raise fail("E0709", f"`--plot {path}` names no png, svg or pdf file")
+    return form
 
 
 def _facts(request: RunRequest, gpu: Gpu | Emulator | None) -> dict[str, Any]:

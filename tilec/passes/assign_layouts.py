@@ -301,7 +301,7 @@ class Assignment:
         limit = min(
             self.target.registers_per_thread, self.target.registers_per_sm // max(threads, 32)
         )
-        return min(limit - REGISTERS_BESIDES, 96)
+        return min(limit - self.target.registers_besides, 96)
 
     def _held_words(self, width: int) -> int:
         """Registers for one vector of every held tile that runs along the fast slot."""
@@ -352,7 +352,10 @@ class Assignment:
         """The fast slot over `threads`, the other classes as given: (steps, threads)."""
         axes: dict[int, LoopAxis] = {}
         for found in self.slots[0]:
-            axes[found.number] = self._axis(found, blocked(steps, threads, 1, width))
+            if found is not self.fast and found.capacity is None:
+                return None
+            own = steps if found is self.fast else -(-self._capacity(found) // (threads * width))
+            axes[found.number] = self._axis(found, blocked(own, threads, 1, width))
         total = threads
         for slot in self.slots[1:]:
             for found in slot:

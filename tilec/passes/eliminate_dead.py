@@ -92,7 +92,8 @@ def _presence(value: t.Value) -> list[int]:
                 case t.Below() | t.AtLeast():
                     found += _in_syms([constraint.limit])
                 case t.InRange():
-                    found += [constraint.index, *_in_syms([constraint.size])]
+                    syms = [constraint.size] + [s for s in (constraint.trips,) if s is not None]
+                    found += [constraint.index, *_in_syms(syms)]
     return found
 
 

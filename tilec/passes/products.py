@@ -74,6 +74,7 @@ class Products:
     """The products of a nest and the geometry they share: warps along rows and columns, layouts by class number, padded extents of
     classes that are only consumed."""
 
+    target: Target
     plans: dict[int, ProductPlan] = field(default_factory=dict)
     """by id of the Dot's result"""
     warps: int = 4
@@ -94,7 +95,7 @@ def plan_products(nest: t.Nest, axes: Axes, target: Target, warps: int | None) -
     if not dots:
         return None
     definitions = Definitions.of(nest.body)
-    found = Products()
+    found = Products(target)
     rows, columns = _roles(axes, dots)
     whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
     for op in dots:
@@ -340,7 +341,7 @@ def _row_warps(count: int, row_extent: int, column_extent: int, whole_rows: bool
         rows = -(-row_extent // (16 * r)) * 16
         columns = -(-column_extent // (16 * (count // r))) * 16
         cost = (rows * columns, rows + columns)
-        if best_cost is None or cost < best_cost:
+        if best_cost is None or cost <= best_cost:  # fewer rows a warp: fewer row vectors
             best, best_cost = r, cost
     return best
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, cast
 
 from tilec.ir.dtypes import DType
 
 Static = int | float | bool | DType
 """Value of a bracket parameter."""
+
+Choice: TypeAlias = Mapping[str, Static]
+"""Values of bracket parameters, and of `warps` and `stages`, by name."""
 
 
 @dataclass(frozen=True)
@@ -25,3 +28,15 @@ class Candidate:
     mma: Literal["auto", "wmma", "mma", "wgmma"] = "auto"
     math: Literal["fast", "strict"] = "fast"
     origin: Mapping[str, str] = field(default_factory=dict)
+
+    def with_choice(self, choice: Choice) -> Candidate:
+        """The same with the values of `choice`, whose origin is "tuned"; names that a candidate has not are passed over."""
+        values = {n: choice.get(n, v) for n, v in self.values.items()}
+        changed = [n for n in (*self.values, "warps", "stages") if n in choice]
+        return replace(
+            self,
+            values=values,
+            origin={**self.origin, **dict.fromkeys(changed, "tuned")},
+            warps=cast("int | None", choice.get("warps", self.warps)),
+            stages=cast("int | None", choice.get("stages", self.stages)),
+        )

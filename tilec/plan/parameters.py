@@ -13,10 +13,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import product
 from typing import Literal, cast
 
 from tilec.ir.dtypes import DTYPES, DType
-from tilec.plan.candidate import Candidate, Static
+from tilec.plan.candidate import Candidate, Choice, Static
 from tilec.plan.constants import ConstantFault, fold_binary
 from tilec.source.diagnostics import Sink
 from tilec.source.text import Span
@@ -219,6 +220,66 @@ def make_candidate(
     if len(sink.errors) > before:
         return None
     return Candidate(planner.values, tiles, warps, stages, mma, math, planner.origin)
+
+
+@dataclass(frozen=True)
+class TuningSpace:
+    """What `tune` lists: `names` in the order written, `choices` the value of each name, one mapping a candidate. The first
+    choice is empty: what is compiled without tuning. `key` names the sizes that a result is for."""
+
+    names: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    key: tuple[str, ...]
+
+
+def tuning_space(
+    kernel: ast.Kernel,
+    scope: Scope,
+    options: Mapping[str, str],
+    sink: Sink,
+    *,
+    elsewhere: Collection[str] = (),
+) -> TuningSpace | None:
+    """Every combination of the values that `tune` lists, the last name varying fastest, less those that `where` excludes. A name
+    that an option sets keeps that value. None without a `tune` clause, and after an error (as `make_candidate`)."""
+    base = make_candidate(kernel, scope, options, sink, elsewhere=elsewhere)
+    if base is None or not any(isinstance(c, ast.Tune) for c in kernel.clauses):
+        return None
+    planner = _Planner(kernel, scope, sink, dict(base.values), {})
+    tuned = _tune(planner, {b.name: b for b in kernel.brackets}, base.tiles)
+    values = {n: v for n, v in tuned.values.items() if base.origin.get(n) != "option"}
+    choices: list[Choice] = [{}]
+    for combination in product(*(dict.fromkeys(v) for v in values.values())):
+        choice = dict(zip(values, combination, strict=True))
+        trial = _Planner(kernel, scope, sink, {**base.values, **choice}, {})
+        for name, setting in (("warps", base.warps), ("stages", base.stages)):
+            trial.values.setdefault(name, tuned.first.get(name, 1) if setting is None else setting)
+        try:
+            if all(trial.evaluate(condition) for condition in tuned.conditions):
+                choices.append(choice)
+        except _Unknown as unknown:
+            sink.error("E0217", f"`where` cannot be decided: {unknown.reason}", unknown.span)
+            return None
+    keys = [k.id for c in kernel.clauses if isinstance(c, ast.Tune) for k in c.key]
+    return TuningSpace(tuple(values), tuple(choices), tuple(dict.fromkeys(keys)))
+
+
+def candidates(
+    kernel: ast.Kernel,
+    scope: Scope,
+    options: Mapping[str, str],
+    sink: Sink,
+    *,
+    elsewhere: Collection[str] = (),
+) -> list[Candidate]:
+    """The candidates of a kernel's `tune` clause in the order of `tuning_space`, the untuned one first; that one alone without
+    `tune`. Empty after an error."""
+    base = make_candidate(kernel, scope, options, sink, elsewhere=elsewhere)
+    if base is None:
+        return []
+    space = tuning_space(kernel, scope, options, sink, elsewhere=elsewhere)
+    choices = space.choices if space is not None else ({},)
+    return [] if sink.errors else [base.with_choice(choice) for choice in choices]
 
 
 def _options(

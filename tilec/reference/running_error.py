@@ -266,11 +266,13 @@ class BoundedArithmetic(Arithmetic):
         if tile.error is None:
             return Tile(data, tile.present)
         middle = data.astype(np.float64)
+        known = np.where(np.isfinite(tile.error), tile.error, 0.0)
         ends = [
-            elementwise.convert(np.asarray(tile.data + sign * tile.error), source, target)
+            elementwise.convert(np.asarray(tile.data + sign * known), source, target)
             for sign in (-1, 1)
         ]
         error = np.maximum(*(np.abs(e.astype(np.float64) - middle) for e in ends))
+        error = np.where(np.isfinite(tile.error), error, np.inf)
         if target.kind == "bool":
             error = ((tile.error > 0) & (np.abs(tile.data) <= tile.error)).astype(np.float64)
         return Tile(data, tile.present, error if error.any() else None)
@@ -289,17 +291,18 @@ class BoundedArithmetic(Arithmetic):
 
     def reduce(self, op: str, tile: Tile, axes: Sequence[int], dtype: DType) -> Tile:
         """A reduction; a sum of n elements in any order errs by (n-1) u sum|x| (Higham, section 4.2)."""
-        if not dtype.is_float and tile.error is None:
+        arg = op in ("argmax", "argmin")
+        if not dtype.is_float and tile.error is None and not arg:
             return super().reduce(op, tile, axes, dtype)
         over = tuple(axes)
         kept = tuple(m for n, m in enumerate(tile.present) if n not in axes)
+        if arg:
+            return self.arg_reduce(op, tile, axes[0], kept)
         neutral = elementwise.identity(op, dtype)
         data = replace_absent(tile.data, tile.present, axes, neutral)
         error = None
         if tile.error is not None:
             error = replace_absent(tile.error, tile.present, axes, 0.0)
-        if op in ("argmax", "argmin"):
-            return self.arg_reduce(op, tile, axes[0], kept)
         if not dtype.is_float:
             exact = super().reduce(op, Tile(tile.data, tile.present), axes, dtype)
             if error is None:
@@ -336,13 +339,16 @@ class BoundedArithmetic(Arithmetic):
         return Tile(result.data, kept, result.error)
 
     def arg_reduce(self, op: str, tile: Tile, axis: int, kept: tuple[object, ...]) -> Tile:
-        """The index is unknown where another element may be as extreme."""
+        """The index is unknown where another element may be as extreme, and where nothing is present."""
         neutral = elementwise.identity(op, F32)
         floats = tile.data.dtype.kind == "f"
         data = replace_absent(tile.data, tile.present, (axis,), neutral) if floats else tile.data
         index = self.arg_extreme(op, data, tile.present[axis], axis)
         present = tuple(m for n, m in enumerate(tile.present) if n != axis)
-        if tile.error is None or not data.shape[axis]:
+        mask = tile.present[axis]
+        if not data.shape[axis] or (mask is not None and not mask.any()):
+            return Tile(index, present, np.full(index.shape, np.inf))
+        if tile.error is None:
             return Tile(index, present)
         sign = 1.0 if op == "argmax" else -1.0
         error = replace_absent(tile.error, tile.present, (axis,), 0.0)

@@ -89,16 +89,17 @@ def measure(gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None])
         flush(how)
         launch()
     gpu.finish("while warming up")
-    first = _times(gpu, flush, how, launch, 3)
+    first = sample(gpu, flush, how, launch, 3)
     runs = int(
         min(RUNS_MOST, max(RUNS_LEAST, BUDGET_MS * 1e3 / max(1e-3, statistics.median(first))))
     )
-    return _times(gpu, flush, how, launch, runs)
+    return sample(gpu, flush, how, launch, runs)
 
 
-def _times(
+def sample(
     gpu: Gpu, flush: CacheFlush, how: Flush, launch: Callable[[], None], runs: int
 ) -> list[float]:
+    """Times of `runs` single calls in µs, each with a cold cache; the flush is not part of them. Waits for the end."""
     pairs = []
     for _ in range(runs):
         start, end = gpu.event(), gpu.event()
@@ -109,6 +110,28 @@ def _times(
         pairs.append((start, end))
     gpu.finish("while it was timed")
     return [float(start.time_till(end)) * 1e3 for start, end in pairs]
+
+
+def interleaved(
+    gpu: Gpu, flush: CacheFlush, how: Flush, calls: Sequence[Callable[[], None]]
+) -> list[list[float]]:
+    """Times in µs of several calls measured in turn, so that clock and temperature are alike; otherwise as `measure`."""
+    for _ in range(WARM_UP):
+        for call in calls:
+            flush(how)
+            call()
+    gpu.finish("while warming up")
+    first = [_median(sample(gpu, flush, how, call, 3)) for call in calls]
+    runs = int(min(RUNS_MOST, max(RUNS_LEAST, BUDGET_MS * 1e3 / max(1e-3, *first))))
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(runs):
+        for call, own in zip(calls, times, strict=True):
+            own += sample(gpu, flush, how, call, 1)
+    return times
+
+
+def _median(times: Sequence[float]) -> float:
+    return statistics.median(times)
 
 
 def summarize(

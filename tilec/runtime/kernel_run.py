@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from tilec.runtime.clauses import Device, constants, count, examples, find_kerne
 from tilec.runtime.device import Gpu
 from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
-from tilec.runtime.report import Outcome, Timing
+from tilec.runtime.report import Comparison, Outcome, Timing
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import (
     VariantSizes,
@@ -93,6 +93,10 @@ class RunOptions(Protocol):
     @property
     def bench(self) -> bool:
         """`--bench`."""
+
+    @property
+    def against(self) -> str | None:
+        """`--against`."""
 
     @property
     def save(self) -> str | None:
@@ -265,8 +269,11 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
                 raise fail("E0925", f"nothing to verify `{kernel.name}` against", note=note)
             outcome = self._verified(kernel, case, findings, gpu.name)
             timings: tuple[Timing, ...] = ()
+            comparison: Comparison | None = None
             if self.options.bench and outcome.status == "ok" and isinstance(gpu, Gpu):
                 timings = self._time(gpu, kernel, case, call)
+                if self.options.against:
+                    comparison = self._compare(gpu, kernel, case, call, outputs, peak)
         if bounds.problem:
             notes.append(bounds.problem)
         if isinstance(gpu, Emulator) and gpu.build_too:
@@ -280,6 +287,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             variants=launched,
             compiled=compiled_variants(choose_target(kernel.plan, gpu.capability)),
             timings=timings,
+            comparison=comparison,
             counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
             details=(*outcome.details, *notes),
         )
@@ -370,8 +378,21 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
     ) -> tuple[Timing, ...]:
         if not call.launches:
             return ()
+        flush, summary = self._flushing(gpu), self._summary(gpu, kernel, case)
+        read, write = (
+            summary(how, bench.measure(gpu, flush, how, call.launch)) for how in ("read", "write")
+        )
+        return bench.both_where_different(read, write)
+
+    def _flushing(self, gpu: Gpu) -> bench.CacheFlush:
         if self._flush is None:
             self._flush = bench.prepare_flush(gpu, self._tools(), self.cache)
+        return self._flush
+
+    def _summary(
+        self, gpu: Gpu, kernel: CompiledKernel, case: Case
+    ) -> Callable[[bench.Flush, Sequence[float]], Timing]:
+        """From times in µs to a Timing with the rates of this call."""
         known = {**constants(self.files.main), **_numbers(kernel), **case.sizes.environment}
         syntax = self._syntax(kernel)
         moved = count(syntax, "bytes", known)
@@ -380,13 +401,33 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             operations = product_operations(kernel.program, case.sizes)
         copy = bench.copy_bandwidth(gpu, self.cache)
         size = float(moved_bytes(kernel.plan, case.sizes)) if moved is None else moved
-        read, write = (
-            bench.summarize(
-                how, bench.measure(gpu, self._flush, how, call.launch), size, operations, copy
-            )
-            for how in ("read", "write")
+        return lambda how, times: bench.summarize(how, times, size, operations, copy)
+
+    def _compare(
+        self,
+        gpu: Gpu,
+        kernel: CompiledKernel,
+        case: Case,
+        call: DeviceCall,
+        outputs: Mapping[str, Array],
+        peak: float,
+    ) -> Comparison | None:
+        from tilec.runtime.against import compare_with
+
+        if not call.launches:
+            return None
+        summary = self._summary(gpu, kernel, case)
+        return compare_with(
+            gpu,
+            self._flushing(gpu),
+            self.options.against or "torch",
+            case,
+            call,
+            outputs,
+            lambda times: summary("read", times),
+            peak,
+            self.tolerance,
         )
-        return bench.both_where_different(read, write)
 
 
 def _numbers(kernel: CompiledKernel) -> dict[str, int | float | bool]:

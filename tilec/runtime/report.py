@@ -31,6 +31,27 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The kernel (`ours`) and another implementation (`theirs`), measured in turn. `mode` says how PyTorch was called: as a captured
+    graph, or eagerly, its launches one by one. Peaks count arguments and what was allocated besides."""
+
+    against: str
+    mode: Literal["graph", "eager"]
+    ours: Timing
+    theirs: Timing
+    our_peak_megabytes: float
+    their_peak_megabytes: float
+    max_error: float
+    allclose: bool
+    within: str
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast the kernel is, by medians."""
+        return self.theirs.median / self.ours.median if self.ours.median > 0 else None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One kernel at one size set. `verified` says against what, with which tolerances; `details` what went wrong or
     what was left out."""
@@ -53,6 +74,8 @@ class Outcome:
     """compiled kernels that were launched"""
     compiled: tuple[str, ...] = ()
     """all kernels among which the launcher chooses"""
+    comparison: Comparison | None = None
+    """with `--against`"""
     counters: tuple[Mapping[str, Any], ...] = ()
     """of the emulator, one for each line, with `--counters`"""
 
@@ -66,9 +89,16 @@ def outcomes_json(outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> str:
             status: sum(o.status == status for o in outcomes)
             for status in ("ok", "built", "failed")
         },
-        "outcomes": [asdict(o) for o in outcomes],
+        "outcomes": [_as_json(o) for o in outcomes],
     }
     return json.dumps(data, indent=2) + "\n"
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    data = asdict(outcome)
+    if outcome.comparison is not None:
+        data["comparison"]["ratio"] = outcome.comparison.ratio
+    return data
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -93,6 +123,10 @@ def outcomes_table(outcomes: Sequence[Outcome]) -> str:
     timed = [o for o in outcomes if o.timings]
     if timed:
         parts.append(timings_table(timed))
+    if any(o.comparison for o in outcomes):
+        from tilec.runtime.comparing import comparison_table
+
+        parts.append(comparison_table(outcomes))
     parts += variant_lines(outcomes)
     notes: dict[str, list[str]] = {}
     for outcome in outcomes:

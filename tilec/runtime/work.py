@@ -64,6 +64,28 @@ def _has_product(block: Block) -> bool:
     return False
 
 
+def has_tf32(program: Program) -> bool:
+    """Whether a product rounds its f32 operands to TF32."""
+    return any(_tf32(nest.body) for nest in program.nests)
+
+
+def _tf32(block: Block) -> bool:
+    for op in block.ops:
+        match op:
+            case Dot():
+                if op.precision == "tf32":
+                    return True
+            case For():
+                if _tf32(op.body):
+                    return True
+            case If():
+                if _tf32(op.then) or _tf32(op.otherwise):
+                    return True
+            case _:
+                pass
+    return False
+
+
 class _Work:
     """Counts the products of a block at the current trips."""
 

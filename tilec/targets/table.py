@@ -42,6 +42,13 @@ class Target:
     shared_per_block: int = 49152
     shared_per_block_optin: int = 101376
     shared_per_sm: int = 102400
+    registers_besides: int = 30
+    """registers that a thread of a row kernel needs beside the tiles it holds, measured once with ptxas: addresses, a vector in flight,
+    temporaries of a reduction"""
+    own_pointers: bool = True
+    """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
+    product_registers_besides: int = 64
+    """the same for a product beside its accumulators and operands"""
     features: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
 
@@ -87,19 +94,19 @@ _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
 TARGETS: dict[str, Target] = {
     t.arch: t
     for t in (
-        Target("sm_75", 75, threads_per_sm=1024, blocks_per_sm=16, shared_per_block_optin=65536,
+        Target("sm_75", 75, own_pointers=False, threads_per_sm=1024, blocks_per_sm=16, shared_per_block_optin=65536,
                shared_per_sm=65536, products=_SM75),
-        Target("sm_80", 80, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
-        Target("sm_86", 86, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80),
-        Target("sm_87", 87, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
+        Target("sm_80", 80, own_pointers=False, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
+        Target("sm_86", 86, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80),
+        Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
                shared_per_sm=167936, features=_BASE, products=_SM80),
-        Target("sm_89", 89, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
-        Target("sm_90", 90, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
-        Target("sm_90a", 90, shared_per_block_optin=232448, shared_per_sm=233472,
+        Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
+        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_90a", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
-        Target("sm_103", 103, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
-        Target("sm_120", 120, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
+        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_120", 120, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
 }  # fmt: skip
 """Every architecture that `--arch` takes, oldest first."""

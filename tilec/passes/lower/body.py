@@ -255,6 +255,9 @@ class Body(AddressBuilder):
                     index = self.context.definitions.values[constraint.index]
                     expr, inner = self.index_tile(index, (along,))
                     conditions = in_range(expr, self.context.index(constraint.size))
+                    if constraint.trips is not None:
+                        conditions = [self._unless(constraint.trips, [*inner.all, *conditions])]
+                        inner = Guards(awkward=bool(inner.element))
                     guards.add(inner)
                     if along is not None and along.vectorised:
                         guards.element += conditions
@@ -265,6 +268,11 @@ class Body(AddressBuilder):
 
     def _positive(self, sym: Sym) -> k.Expr:
         return k.Apply("gt", (self.context.index(sym), k.Literal_(0, I32)), BOOL)
+
+    def _unless(self, trips: Sym, conditions: list[k.Expr]) -> k.Expr:
+        """All conditions, or no trip."""
+        none = k.Apply("le", (self.context.index(trips), k.Literal_(0, I32)), BOOL)
+        return k.Apply("or", (none, conjunction(tuple(conditions))), BOOL)
 
     def reduced_guards(self, value: t.Value, coords: Coords, axes: tuple[int, ...]) -> Guards:
         """Guards under which a coordinate of the reduced axes counts: presence and padding."""

@@ -26,6 +26,15 @@ def compute_type(dtype: DType) -> DType:
     return F32 if dtype in NARROW_FLOATS else dtype
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A place in the emission: the ops before it, the names taken, the bounds in scope."""
+
+    length: int
+    words: set[str]
+    limits: list[dict[Sym, k.Expr]]
+
+
 @dataclass
 class Context:
     """State of one lowering. `out` is the list of ops being filled; `scalars` and `fragments` say where a value lives."""
@@ -81,6 +90,16 @@ class Context:
                 f"{axis.name}_sub",
             }
         return names
+
+    def mark(self) -> Mark:
+        """Where the emission stands, for `undo`."""
+        return Mark(len(self.out), set(self.names.used), [dict(scope) for scope in self.limits])
+
+    def undo(self, mark: Mark) -> None:
+        """Forget what was emitted since, the names and the bounds that it declared."""
+        del self.out[mark.length :]
+        self.names.used = set(mark.words)
+        self.limits = [dict(scope) for scope in mark.limits]
 
     # ---- axes
 

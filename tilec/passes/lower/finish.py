@@ -17,6 +17,9 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
     instances = Sym.of(1)
     for digit in grid:
         instances = instances * digit.trips
+    for axis in variant.level.axes.values():
+        if axis.layout.streams:
+            context.used_syms |= axis.extent.variables
     used = set(context.used_syms)
     arguments: list[Argument] = []
     tensors = []

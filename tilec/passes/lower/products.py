@@ -167,16 +167,21 @@ def emit_copy(
     )
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
-    before, words = len(context.out), set(context.names.used)
-    address = body.address(load.access, coords, writable=False, span_op=load, own_pointer=True)
+    mark = context.mark()
+    aligned = id(load) in context.variant.aligned
+    address = body.address(
+        load.access,
+        coords,
+        writable=False,
+        span_op=load,
+        own_pointer=aligned and products_of(context).target.own_pointers,
+    )
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         body = Body(context, (row, col), inline_only=True)
         _copy_elements(context, body, operand, (row, col), coords, tile)
         return
-    aligned = id(load) in context.variant.aligned
     guards = tuple(dict.fromkeys(address.guards.vector))
     count = tail_count(address.guards, col)
     around = Guards(vector=inside_row)
@@ -193,9 +198,7 @@ def emit_copy(
     body.finish(around, [], [k.StoreTile(tile, rep, row, col, source=vector)], load.span)
 
 
-def _inside(
-    context: Context, axis: k.LoopAxis, buffer: str, along_columns: bool
-) -> list[k.Expr]:
+def _inside(context: Context, axis: k.LoopAxis, buffer: str, along_columns: bool) -> list[k.Expr]:
     """Coordinates that the threads cover beyond the tile, along its rows or columns, are left out; the tile itself is filled to
     its end."""
     tile = next(b for b in context.tiles if b.name == buffer)
@@ -320,19 +323,16 @@ def lower_dot(context: Context, op: t.Dot) -> None:
     context.fragments[op.out.id] = target
 
 
-REGISTERS_BESIDES = 48
-"""Registers of a product's loop beside accumulators and operands: addresses, trip numbers."""
-
-
 def _ahead_fits(context: Context, plan: ProductPlan, row: k.LoopAxis, col: k.LoopAxis) -> bool:
     """Whether a second set of operand registers fits beside the accumulators."""
     operands_ = 4 * (row.layout.steps // 2) + 2 * col.layout.steps
     steps = plan.k_extent // plan.product.k
     threads = context.variant.level.threads
+    besides = products_of(context).target.product_registers_besides
     limit = min(255, 65536 // (threads * context.variant.blocks_per_sm))
-    if products_of(context).beside:
-        return False
-    return steps > 1 and context.variant.level.words + 2 * operands_ + REGISTERS_BESIDES <= limit
+    if products_of(context).beside or not context.variant.aligned:
+        return False  # the general form's copies through registers need them
+    return steps > 1 and context.variant.level.words + 2 * operands_ + besides <= limit
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
@@ -577,13 +577,12 @@ def store_lines(context: Context, op: t.Store) -> bool:
     line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
     coords: Coords = (row, line)
     body = Body(context, (row, line))
-    before, words = len(context.out), set(context.names.used)
+    mark = context.mark()
     address = body.address(op.access, coords, writable=True, span_op=op)
     guards = address.guards
     guards.add(body.presence(op.value, coords))
     if not vector_access(address, line) or guards.tails or guards.element:
-        del context.out[before:]
-        context.names.used = words
+        context.undo(mark)
         return False
     context.extra_axes.append(line)
     source = _rounded_fragment(context, op.value, (row, col), f"{op.access.tensor}_out", op.span)

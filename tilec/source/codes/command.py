@@ -73,6 +73,11 @@ CODES: dict[str, CodeEntry] = {
         "No output and no `inout` parameter may share bytes with another argument: the instances of a kernel run in no "
         "order, so one could read what another has written. Give the output memory of its own.",
     ),
+    "E0716": CodeEntry(
+        "sizes of a range not understood",
+        "`-s N=2**10..2**28` doubles from the first to the last, `-s N=1000..5000:500` adds 500, `-s N=1000,2000` names values. "
+        "Several ranges advance together, so they have the same number of values.",
+    ),
     "E0717": CodeEntry(
         "nothing to run",
         "Without a file `tilec run` runs every `.tile` file of the current folder; there is none.",
@@ -81,6 +86,11 @@ CODES: dict[str, CodeEntry] = {
         "reference function cannot be used",
         "`--reference module:function` names a Python function that takes the kernel's inputs by name as float64 arrays "
         "and returns the output, or a tuple or a dict of them. The module is looked for in the current folder first.",
+    ),
+    "E0720": CodeEntry(
+        "nothing to tune",
+        "`tilec tune` tries the values that a kernel's `tune` clause lists, such as "
+        "`tune BM in (64, 128, 256), warps in (4, 8) where BM <= 128 key (M, N, K)`.",
     ),
     "E0719": CodeEntry(
         "no such pass",

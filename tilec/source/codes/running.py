@@ -25,6 +25,25 @@ CODES: dict[str, CodeEntry] = {
         "A call of the CUDA driver failed that has nothing to do with the kernel's result. The note holds the driver's "
         "own words.",
     ),
+    "E0815": CodeEntry(
+        "no PyTorch that can be used",
+        "`--against torch` evaluates the `check` clause with PyTorch on the same GPU. Install it with `pip install torch`; one "
+        "that was built without CUDA, or for another GPU, does not serve.",
+    ),
+    "E0816": CodeEntry(
+        "a check that PyTorch cannot evaluate",
+        "The `check` clause uses something that PyTorch cannot evaluate on a GPU, such as a product of 4-bit integers. "
+        "`--against MODULE:FUNCTION` names a function of your own that gets the inputs as tensors.",
+    ),
+    "E0817": CodeEntry(
+        "the measuring process did not start",
+        "`tilec tune` measures in a child process, which ended before it had made inputs and expected results. The note holds its "
+        "last words; too little memory is the usual reason.",
+    ),
+    "E0818": CodeEntry(
+        "matplotlib is not installed",
+        "`--plot FILE` draws with matplotlib: `pip install 'tilec[bench]'`. `--csv` and `--json` need nothing.",
+    ),
     "E0922": CodeEntry(
         "wrote outside its arguments",
         "Every argument lies between two bands of known bytes; the kernel changed a byte of a band. "

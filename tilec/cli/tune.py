@@ -1,0 +1,87 @@
+"""`tilec tune`: the fastest candidate of a `tune` clause, kept beside the source."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("tune")
+@click.argument("file")
+@click.argument("kernel", required=False)
+@click.option(
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A run-time size or scalar; `A..B` and `A,B` tune for several.",
+)
+@click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "gpu", "cpu"]),
+    default="auto",
+    show_default=True,
+    help="Where to measure; `cpu` is the emulator, whose times mean nothing for a GPU.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs."
+)
+@click.option("--rtol", type=click.FloatRange(min=0), help="Replace the bounds.")
+@click.option("--atol", type=click.FloatRange(min=0), help="Replace the bounds.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Builds at a time.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time for one candidate, then it counts as hanging. Default 30.",
+)
+@click.option("--again", is_flag=True, help="Measure what was measured before, too.")
+@click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
+@click.option(
+    "--diagnostics",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of messages on standard error.",
+)
+@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+def tune_command(
+    file: str,
+    kernel: str | None,
+    settings: tuple[str, ...],
+    defines: tuple[str, ...],
+    device: str,
+    seed: int,
+    rtol: float | None,
+    atol: float | None,
+    jobs: int | None,
+    limit: float | None,
+    again: bool,
+    nvcc: str | None,
+    diagnostics: str,
+    json_diagnostics: bool,
+) -> int:
+    """Try the candidates of the `tune` clauses of FILE, of all its kernels or of KERNEL.
+
+    Each is verified and timed in a process of its own kind. What was found goes to FILE.tuning beside the source, which
+    `compile` and `run` use.
+    """
+    from tilec.jobs.tuning import TuneRequest, run_tune
+
+    return run_tune(
+        TuneRequest(
+            file=file,
+            kernel=kernel,
+            settings=settings,
+            defines=defines,
+            device=device,
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            jobs=jobs,
+            limit=limit,
+            again=again,
+            nvcc=nvcc,
+            as_json=json_diagnostics or diagnostics == "json",
+        )
+    )
