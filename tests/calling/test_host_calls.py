@@ -194,3 +194,33 @@ def test_resources_need_no_gpu() -> None:
     assert 8 <= first.registers <= 64
     assert first.spill_stores == first.spill_loads == 0
     assert 0 < first.occupancy <= 1
+
+
+def test_what_tuning_found_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of the nearest sizes; `tuned=False` and other devices' results leave them out."""
+    path = tmp_path / "tuned.tile"
+    path.write_text(
+        "kernel twice[BN = 256](x: f32[N]) -> y: f32[N]:\n"
+        "    tune BN in (64, 128) key (N)\n"
+        "    for i in parallel(N by BN):\n"
+        "        y[i] = x[i] * 2.0\n"
+    )
+    asked = []
+
+    def choices(file, kernel, defines, arch, *, settings, gpu, with_cache):
+        asked.append((kernel, dict(defines), arch, settings, gpu, with_cache))
+        return {"twice": {"BN": 64}} if "N=300" in settings else {}
+
+    monkeypatch.setattr("tilec.jobs.tuned.tuned_choices", choices)
+    k = tilec.compile(path, device="cpu")
+    x = np.arange(300, dtype=np.float32)
+    for _ in range(2):
+        tilec.assert_close(k(x), 2 * x)
+    assert asked == [("twice", {}, "sm_90", ["N=300"], "emulator", True)], "asked once a form"
+    assert "{N} + 63) / 64" in k.get_source()
+    assert k.get_lowered_ir("lower") and "extent BN" in k.get_lowered_ir()
+    tilec.assert_close(k(x[:7]), 2 * x[:7])
+    assert "{N} + 255) / 256" in k.get_source()
+    plain = tilec.compile(path, device="cpu", tuned=False)
+    plain(x)
+    assert len(asked) == 2 and "{N} + 255) / 256" in plain.get_source()

@@ -26,6 +26,7 @@ from tilec.calling.launchers import (
     build_c_launcher,
     pycuda_is_there,
 )
+from tilec.calling.signature import bind, deduced, define_text
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
 from tilec.runtime.launching import architecture_for, workspace_bytes
@@ -35,6 +36,7 @@ from tilec.syntax import ast
 if TYPE_CHECKING:
     from tilec.calling.measuring import Measurement
     from tilec.jobs.profiling import Usage
+    from tilec.plan.candidate import Choice
 
 Device = Literal["auto", "gpu", "cpu"]
 Launcher = Literal["auto", "pycuda", "c"]
@@ -52,6 +54,8 @@ class _Built:
     file: CompiledFile
     kernel: CompiledKernel
     arch: str
+    defines: Mapping[str, str]
+    choice: Choice
     pycuda: dict[int, PycudaLauncher] = field(default_factory=dict)
     c: CLauncher | None = None
     emulated: Any = None
@@ -92,6 +96,7 @@ class Kernel:
         device: Device = "auto",
         launcher: Launcher = "auto",
         nvcc: str | None = None,
+        tuned: bool = True,
     ) -> None:
         self.file = file
         self.name = name
@@ -100,9 +105,10 @@ class Kernel:
         self.device = device
         self.launcher = launcher
         self.nvcc = nvcc
+        self.tuned = tuned
         self._arch = arch
         self._syntax = syntax
-        self._built: dict[tuple[str, tuple[tuple[str, str], ...]], _Built] = {}
+        self._built: dict[Any, _Built] = {}
         self._resolved: dict[Any, tuple[_Built, CallSizes]] = {}
         self._last: _Built | None = None
         self.last_path: str | None = None
@@ -121,7 +127,7 @@ class Kernel:
         Returns the output, a tuple of several, or None for a kernel without. Raises TypeError for arguments that do not
         match the parameters, TileError for what the program or the machine refuses.
         """
-        arrays, settings = self._bind(arguments, named)
+        arrays, settings = bind(self._syntax, arguments, named)
         views = {n: _view(n, a) for n, a in arrays.items()}
         devices = sorted({-1 if v.device is None else v.device for v in views.values()})
         if len(devices) > 1:
@@ -142,46 +148,6 @@ class Kernel:
         results = tuple(call.arrays[n] for n in call.outputs)
         return results[0] if len(results) == 1 else results or None
 
-    def _bind(
-        self, arguments: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays by parameter, and scalars and sizes by name. Raises TypeError."""
-        params = self._syntax.params
-        tensors = {p.name for p in (*params, *self._syntax.outputs) if _is_tensor(p)}
-        if len(arguments) > len(params):
-            raise TypeError(
-                f"{self.name} takes {len(params)} arguments, and {len(arguments)} were given"
-            )
-        given: dict[str, Any] = {p.name: a for p, a in zip(params, arguments, strict=False)}
-        for name, value in named.items():
-            if name in given:
-                raise TypeError(f"{self.name} got `{name}` twice")
-            given[name] = value
-        for param in params:
-            required = _is_tensor(param) or (
-                isinstance(param, ast.ScalarParam) and param.default is None
-            )
-            if required and param.name not in given:
-                raise TypeError(f"{self.name} needs `{param.name}`")
-        known = {p.name for p in params} | tensors | self._size_names()
-        for name in given:
-            if name not in known:
-                listed = ", ".join(f"`{p.name}`" for p in (*params, *self._syntax.outputs))
-                raise TypeError(f"{self.name} has no parameter `{name}`; it has {listed}")
-        arrays = {n: v for n, v in given.items() if n in tensors}
-        settings = {n: _number(v) for n, v in given.items() if n not in tensors}
-        return arrays, settings
-
-    def _size_names(self) -> set[str]:
-        """Names in dims and strides that are no bracket parameters."""
-        brackets = {b.name for b in self._syntax.brackets}
-        found: set[str] = set()
-        for param in (*self._syntax.params, *self._syntax.outputs):
-            if isinstance(param, ast.TensorParam):
-                for dim in (*param.dims, *(param.strides or ())):
-                    found |= _names(dim)
-        return found - brackets
-
     def _resolve(
         self,
         views: Mapping[str, ArrayView],
@@ -194,8 +160,10 @@ class Kernel:
         key = (on_gpu, index, forms, tuple((n, repr(v)) for n, v in settings.items()))
         found = self._resolved.get(key)
         if found is None:
-            built = self._specialise(views, self._choose_arch(on_gpu, index))
-            found = (built, self._sizes(built.kernel, views, settings))
+            arch = self._choose_arch(on_gpu, index)
+            built = self._specialise(views, arch)
+            sizes = self._sizes(built.kernel, views, settings)
+            found = (self._as_tuned(built, sizes, self._device_name(on_gpu, index)), sizes)
             if len(self._resolved) >= CALLS_KEPT:
                 self._resolved.clear()
             self._resolved[key] = found
@@ -270,32 +238,52 @@ class Kernel:
 
     def _specialise(self, views: Mapping[str, ArrayView], arch: str) -> _Built:
         """The kernel compiled for what the arrays say of its bracket parameters."""
-        return self._compiled({**self._deduced(views), **self.defines}, arch)
+        return self._compiled({**deduced(self._syntax, self.defines, views), **self.defines}, arch)
 
-    def _deduced(self, views: Mapping[str, ArrayView]) -> dict[str, str]:
-        """Bracket parameters that stand alone as a dimension or a dtype of a tensor given, and have no value yet."""
-        open_names = {b.name for b in self._syntax.brackets} - set(self.defines)
-        found: dict[str, str] = {}
-        for param in (*self._syntax.params, *self._syntax.outputs):
-            if not isinstance(param, ast.TensorParam) or param.name not in views:
-                continue
-            view = views[param.name]
-            if param.dtype.id in open_names and not view.dtype.startswith("raw"):
-                found.setdefault(param.dtype.id, view.dtype)
-            if len(view.shape) != len(param.dims):
-                continue
-            for dim, extent in zip(param.dims, view.shape, strict=True):
-                if isinstance(dim, ast.Name) and dim.id in open_names:
-                    found.setdefault(dim.id, str(extent))
-        return found
+    def _as_tuned(self, built: _Built, sizes: CallSizes, device: str) -> _Built:
+        """The kernel with what `tilec tune` found on this device for the nearest sizes; as it was where nothing was found."""
+        if not self.tuned:
+            return built
+        from tilec.jobs.tuned import tuned_choices
 
-    def _compiled(self, defines: Mapping[str, str], arch: str) -> _Built:
-        from tilec.compiler import compile_file
+        known = {**sizes.numbers, **sizes.scalars}
+        choices = tuned_choices(
+            self.file,
+            self.name,
+            built.defines,
+            built.arch,
+            settings=[f"{n}={v}" for n, v in known.items()],
+            gpu=device,
+            with_cache=True,
+        )
+        if not choices:
+            return built
+        return self._compiled(built.defines, built.arch, choices[self.name])
 
-        key = (arch, tuple(sorted(defines.items())))
+    def _device_name(self, on_gpu: bool, index: int) -> str:
+        from tilec.calling.devices import devices
+
+        if on_gpu or (self.device != "cpu" and devices()):
+            return devices()[index].name
+        return "emulator"
+
+    def _compiled(
+        self, defines: Mapping[str, str], arch: str, choice: Choice | None = None
+    ) -> _Built:
+        from tilec.jobs.tuned import compile_tuned
+
+        found = choice or {}
+        key = (arch, repr(sorted(defines.items())), repr(sorted(found.items())))
         if key not in self._built:
-            file = compile_file(self.file, kernel=self.name, defines=defines, archs=(arch,))
-            self._built[key] = _Built(file, file.kernel(self.name), arch)
+            file, _ = compile_tuned(
+                self.file,
+                {self.name: found} if found else {},
+                kernel=self.name,
+                defines=defines,
+                archs=(arch,),
+            )
+            kernel = file.kernel(self.name)
+            self._built[key] = _Built(file, kernel, arch, dict(defines), found)
         return self._built[key]
 
     def _current(self) -> _Built:
@@ -430,13 +418,13 @@ class Kernel:
                 return self._after(built, stage)
 
     def _after(self, built: _Built, name: str) -> str:
-        from tilec.compiler import compile_file
+        from tilec.jobs.tuned import compile_tuned
 
-        defines = next(dict(d) for (_, d), b in self._built.items() if b is built)
-        compiled = compile_file(
+        compiled, _ = compile_tuned(
             self.file,
+            {self.name: built.choice} if built.choice else {},
             kernel=self.name,
-            defines=defines,
+            defines=built.defines,
             archs=(built.arch,),
             print_after=(name,),
             stop="kernel-ir",
@@ -483,11 +471,12 @@ def compile_kernel(
     device: Device = "auto",
     launcher: Launcher = "auto",
     nvcc: str | None = None,
+    tuned: bool = True,
     **defines: Any,
 ) -> Kernel:
     """A kernel of a `.tile` file: the one named, else the first. `defines` are bracket parameters: numbers, bools, dtypes
     (`"f16"`, `torch.float16`). `arch` is an architecture other than the device's; `device="cpu"` runs on the emulator;
-    `launcher` chooses how a GPU is reached.
+    `launcher` chooses how a GPU is reached; `tuned=False` leaves out what `tilec tune` found.
 
     Raises TileError with every error of the program.
     """
@@ -505,9 +494,17 @@ def compile_kernel(
         names = ", ".join(f"`{k.name}`" for k in kernels) or "none"
         wanted = f"no kernel `{kernel}`" if kernel else "no kernel"
         raise fail("E0706", f"`{path}` has {wanted}", note=f"its kernels: {names}")
-    texts = {name: _define(value) for name, value in defines.items()}
+    texts = {name: define_text(value) for name, value in defines.items()}
     found = Kernel(
-        path, syntax.name, syntax, texts, arch=arch, device=device, launcher=launcher, nvcc=nvcc
+        path,
+        syntax.name,
+        syntax,
+        texts,
+        arch=arch,
+        device=device,
+        launcher=launcher,
+        nvcc=nvcc,
+        tuned=tuned,
     )
     _check_program(found, syntax)
     return found
@@ -521,34 +518,6 @@ def _check_program(kernel: Kernel, syntax: ast.Kernel) -> None:
         analyse_file(kernel.file, kernel=kernel.name, defines=kernel.defines)
 
 
-def _define(value: Any) -> str:
-    """The text of `-D NAME=…` for a Python value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = str(value)
-    if text.startswith("torch."):
-        from tilec.calling.arguments import torch_name
-
-        return torch_name(text)
-    return text
-
-
-def _is_tensor(param: ast.TensorParam | ast.ScalarParam) -> bool:
-    return isinstance(param, ast.TensorParam)
-
-
-def _names(expr: Any) -> set[str]:
-    match expr:
-        case ast.Name(name):
-            return {name}
-        case ast.Binary(_, left, right):
-            return _names(left) | _names(right)
-        case ast.Call(_, arguments):
-            return set().union(*map(_names, arguments))
-        case _:
-            return set()
-
-
 def _view(name: str, array: Any) -> ArrayView:
     view = view_of(array)
     if view is None:
@@ -557,11 +526,6 @@ def _view(name: str, array: Any) -> ArrayView:
             "or offer __cuda_array_interface__ or DLPack"
         )
     return view
-
-
-def _number(value: Any) -> Any:
-    """A Python number; arrays of one element (NumPy scalars among them) are asked for theirs."""
-    return value.item() if hasattr(value, "item") else value
 
 
 __all__ = ["Kernel", "TileError", "compile_kernel"]

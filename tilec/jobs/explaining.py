@@ -43,17 +43,25 @@ class ExplainRequest:
     kernel: str | None = None
     defines: tuple[str, ...] = ()
     arch: str | None = None
+    tuned: bool = True
 
 
 def explain_file(request: ExplainRequest) -> int:
     """Print the explanation. Returns the exit status. Raises TileError with every error of the program."""
-    from tilec.compiler import compile_file
+    from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     check_source(request.file)
     archs = parse_archs((request.arch,) if request.arch else ())
     defines = parse_pairs(request.defines, "-D")
-    compiled = compile_file(
-        request.file, kernel=request.kernel, defines=defines, archs=archs, stop="kernel-ir"
+    tuned = request.tuned and len(archs) == 1
+    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
+    compiled, _ = compile_tuned(
+        request.file,
+        choices,
+        kernel=request.kernel,
+        defines=defines,
+        archs=archs,
+        stop="kernel-ir",
     )
     rejected = {
         kernel.name: rejected_candidates(request.file, kernel, defines, archs[0])
