@@ -13,11 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from tests.known_faults.cases import texts
-from verification.cases import Job, example, inputs, ragged
-from verification.evidence import Evidence
-from verification.kernels import Ready, Source, build_all, sources
 
+from tests.known_faults.cases import texts
 from tilec.compiled import CompiledKernel
 from tilec.emulator.machine import Emulator, Schedule
 from tilec.ir import tile_ir as t
@@ -27,6 +24,9 @@ from tilec.runtime.arguments import CallSizes
 from tilec.runtime.device import Gpu, open_gpu
 from tilec.runtime.gpu_run import prepare_call
 from tilec.source.diagnostics import TileError
+from verification.cases import Job, example, inputs, ragged
+from verification.evidence import Evidence
+from verification.kernels import Ready, Source, build_all, sources
 
 SIZES = 4
 INEXACT = frozenset(

@@ -225,7 +225,7 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
                 tally.spent("emulator", start)
             tally.launches += call.launches
             start = time.perf_counter()
-            kept = {name: value for name, value in bounds.values.items()}
+            kept = dict(bounds.values.items())
             findings = verify(case, outputs, bounds, Tolerance())
             bounds.values.update(kept)
             tally.elements += sum(f.comparison.elements - f.comparison.unknown for f in findings)

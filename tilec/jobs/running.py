@@ -179,7 +179,7 @@ def _emulator(request: RunRequest) -> Emulator:
     host_toolchain()
     mode: Mode = "chaos" if request.chaos is not None else "early" if request.early else "late"
     return Emulator(
-        parse_archs((request.arch,) if request.arch else ())[-1],
+        parse_archs((request.arch or EMULATED_ARCH,))[-1],
         Schedule(mode, request.chaos or 0),
         counting=request.counters,
     )
