@@ -332,6 +332,19 @@ __device__ __forceinline__ T min_of(T a, T b) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
+/// take part.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
+  constexpr int kWords = (sizeof(T) + 3) / 4;
+  uint32_t words[kWords] = {};
+  memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __shfl_xor_sync(0xffffffffu, words[i], lane_mask);
+  memcpy(&x, words, sizeof(T));
+  return x;
+}
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -556,6 +569,36 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
   }
 }
 
+/// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
+/// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of
+/// words in two exchanges.
+template <class T>
+__device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b,
+                                                    const Vector<T, 2>& c,
+                                                    const Vector<T, 2>& d) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t w0 = bitcast<uint32_t>(a);
+  const uint32_t w1 = bitcast<uint32_t>(b);
+  const uint32_t w2 = bitcast<uint32_t>(c);
+  const uint32_t w3 = bitcast<uint32_t>(d);
+  const uint32_t first = shuffle_xor(odd ? w0 : w1, 1);
+  const uint32_t second = shuffle_xor(odd ? w2 : w3, 1);
+  const uint32_t p0 = odd ? first : w0;
+  const uint32_t p1 = odd ? w1 : first;
+  const uint32_t q0 = odd ? second : w2;
+  const uint32_t q1 = odd ? w3 : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  Vector<uint32_t, 4> words;
+  words[0] = upper ? third : p0;
+  words[1] = upper ? fourth : p1;
+  words[2] = upper ? q0 : third;
+  words[3] = upper ? q1 : fourth;
+  return bitcast<Vector<T, 8>>(words);
+}
+
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {
   static __device__ __forceinline__ void multiply(float (&d)[4], const OperandA& a,
@@ -711,6 +754,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 2;
+  constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
   constexpr int kThreadsARow = 16;
@@ -725,6 +770,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
+  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
@@ -788,31 +834,22 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -821,31 +858,22 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -887,27 +915,42 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
     }
     cp_async_commit();
   }
-  const int j_end = N - BN * j_tile;
+  const int i_end = M - BM * i_tile;
+  const int j_line_end = N - BN * j_tile;
 
   // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
-  const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-  const int i_end = M - BM * i_tile;
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+  const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
+  Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      Vector<bf16_t, kWidthJ> bias_tile = {};
+      if (j_at < j_line_end) {
+        bias_tile = load_aligned<kWidthJ>(bias_at + j_at);
+      }
+      Vector<float, kWidthJ> c_out_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
+            0.0f);
+      }
+      c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+    }
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      if (i_at < i_end && j_at < j_end) {
-        const Vector<bf16_t, kWidthJ> bias_tile = load_aligned<kWidthJ>(bias_at + j_at);
-        Vector<float, kWidthJ> c_out;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
-              0.0f);
-        }
-        store_aligned(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+    for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+      const int j_line_at = j_line_first + j_line_step * 32;
+      const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
+          * j_line_step + 3]);
+      if (i_at < i_end && j_line_at < j_line_end) {
+        store_aligned(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
     }
   }
@@ -970,7 +1013,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -984,7 +1027,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1002,7 +1045,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1016,7 +1059,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1044,31 +1087,22 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1077,31 +1111,22 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][4];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 4], col_first, 0);
-
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 4; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 4], col_first, k_at + 16);
+          OperandA a_operand[4];
+          OperandB b_operand[8];
+          #pragma unroll
+          for (int mt = 0; mt < 4; ++mt) {
+            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
           }
+          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+
           #pragma unroll
           for (int mt = 0; mt < 4; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
+              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                  b_operand[nt]);
             }
           }
         }
@@ -1117,7 +1142,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
       if (a_col_end >= 64) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1131,7 +1156,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
           #pragma unroll
@@ -1149,7 +1174,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1163,7 +1188,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
           }
         }
       } else {
-        #pragma unroll 4
+        #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
           #pragma unroll
@@ -1283,7 +1308,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(bias, 4) && host_is_aligned(c, 4)) {
+        && host_is_aligned(bias, 4) && host_is_aligned(c, 16)) {
       status = host_launch(gemm_bias_relu_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N}
           + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
