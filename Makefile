@@ -27,7 +27,7 @@ COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark'
 NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null || \
                 compgen -G '/usr/local/cuda*/bin/nvcc' >/dev/null || echo ,nvcc)
 
-.PHONY: help demo test test-wheels samples check bench lint format golden errors dist nvcc-matrix fuzz clean
+.PHONY: help demo test test-wheels samples check bench tutorial lint format golden errors dist nvcc-matrix fuzz clean
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -37,6 +37,7 @@ help:
 	@echo 'samples      every kernel of samples/compiled.txt to $(BUILD)/FILE.KERNEL.cu, incremental; also with -j'
 	@echo 'check        parse and check every sample'
 	@echo 'bench        time the samples on the GPU'
+	@echo 'tutorial     run every block of docs/tutorial.md, on the GPU if there is one'
 	@echo 'lint         ruff and mypy;  format: ruff rewrites'
 	@echo 'golden       rewrite the golden files and show the difference'
 	@echo 'errors       rewrite docs/errors.md from the table of codes'
@@ -94,6 +95,10 @@ check: $(VENV)/.user
 bench: $(VENV)/.user
 	@$(PY) -m tilec.toolchain.pycuda_install
 	$(TILEC) run samples/softmax.tile softmax --device gpu --bench
+
+tutorial: $(VENV)/.user
+	@$(PY) -m tilec.toolchain.pycuda_install
+	$(PY) -m tests.tutorial docs/tutorial.md
 
 # ---- what a developer runs --------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ def name(path: Path) -> str:
 
 
 def programs(document: Path) -> list[str]:
-    blocks = re.findall(r"^```\w*\n(.*?)^```", document.read_text(), re.M | re.S)
-    return [b for b in blocks if re.match(r"(kernel|fn|const|import)\b", b)]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", document.read_text(), re.M | re.S)
+    return [b for kind, b in blocks if not kind and re.match(r"(kernel|fn|const|import)\b", b)]
 
 
 def test_programs_parse() -> None:

@@ -36,6 +36,7 @@ RUNS: list[tuple[str, str, dict[str, str], dict[str, int], dict[str, object]]] =
     ("gemm", "gemm_nn", {"BM": "4", "BN": "8", "BK": "2"}, {"M": 5, "N": 9, "K": 7}, {}),
     ("gemm", "gemm_nt", {"BM": "4", "BN": "8", "BK": "2"}, {"M": 5, "N": 9, "K": 7}, {}),
     ("gemm_bias_gelu", "gemm_bias_gelu", {"BM": "4", "BN": "8", "BK": "2"}, {"M": 5, "N": 9, "K": 0}, {}),
+    ("gemm_bias_relu", "gemm_bias_relu", {"BM": "4", "BN": "8", "BK": "2"}, {"M": 5, "N": 9, "K": 7}, {}),
     ("attention", "attention", {"D": "4", "BM": "4", "BN": "2", "CAUSAL": "true"}, {"B": 1, "H": 2, "S": 5, "T": 9}, {}),
     ("attention", "attention", {"D": "4", "BM": "4", "BN": "2", "CAUSAL": "true"}, {"B": 1, "H": 2, "S": 9, "T": 5}, {}),
     ("attention", "attention", {"D": "4", "BM": "4", "BN": "2", "G": "2"}, {"B": 1, "H": 2, "S": 5, "T": 7}, {}),

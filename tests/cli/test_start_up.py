@@ -32,7 +32,14 @@ def test_help_is_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["compile", "--help"], ["compile", "missing.tile"]]
+    "arguments",
+    [
+        ["--help"],
+        ["compile", "--help"],
+        ["profile", "--help"],
+        ["explain", "x.tile"],
+        ["compile", "missing.tile"],
+    ],
 )
 def test_light_commands_import_nothing_heavy(arguments) -> None:
     script = (

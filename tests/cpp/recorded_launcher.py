@@ -38,6 +38,7 @@ struct Recorded {
   unsigned grid, block;
   size_t shared;
   unsigned char arguments[256];
+  void* stream;
 };
 inline Recorded recorded[16];
 inline int recorded_count = 0;
@@ -53,14 +54,15 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
 
 FOOTER = r"""
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
-                             cudaStream_t) {
+                             cudaStream_t stream) {
   Recorded& r = recorded[recorded_count++];
-  r = Recorded{kernel, grid.x, block.x, shared, {}};
+  r = Recorded{kernel, grid.x, block.x, shared, {}, stream};
   pack(kernel, arguments, r.arguments);
   return cudaSuccess;
 }
 extern "C" void set_device(int compute) { device_compute = compute; }
 extern "C" void forget() { recorded_count = 0; }
+extern "C" void* stream_of(int n) { return recorded[n].stream; }
 extern "C" int launches() { return recorded_count; }
 extern "C" const char* launched(int n, unsigned* grid, unsigned* block, size_t* shared, void* arguments) {
   *grid = recorded[n].grid;

@@ -19,7 +19,15 @@ from tilec.emit.primitives import identifiers, load_primitives
 from tilec.source.diagnostics import TileError
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLES = ("vector_add", "softmax", "norms", "gemm", "gemm_bias_gelu", "attention")
+SAMPLES = (
+    "vector_add",
+    "softmax",
+    "norms",
+    "gemm",
+    "gemm_bias_gelu",
+    "gemm_bias_relu",
+    "attention",
+)
 FILES = tuple(str(PROGRAMS / f"{n}.tile") for n in WRITTEN) + tuple(
     str(ROOT / "samples" / f"{n}.tile") for n in SAMPLES
 )

@@ -62,6 +62,7 @@ PRODUCTS = [
     ("gemm", "gemm_nn"),
     ("gemm", "gemm_nt"),
     ("gemm_bias_gelu", "gemm_bias_gelu"),
+    ("gemm_bias_relu", "gemm_bias_relu"),
     ("attention", "attention"),
     ("attention_variants", "packed"),
     ("decode", "flash_decode"),

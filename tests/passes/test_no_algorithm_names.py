@@ -31,8 +31,16 @@ def decisions(text: str, folder: Path, arch: str, renamed: dict[str, str] | None
         for one in found:
             axes = one.get("axes", {})
             one["axes"] = sorted(json.dumps(axis, sort_keys=True) for axis in axes.values())
-            if "barriers" in one:
-                one["barriers"] = sorted(one["barriers"])
+            one["barriers"] = sorted(one["barriers"])
+            one["condition"] = sorted(one["condition"].split(" and "))
+            one["shared"] = sorted(json.dumps(buffer, sort_keys=True) for buffer in one["shared"])
+            # lines move with statements and functions: what is said of all of them, wherever
+            notes = [note for line in one.pop("lines") for note in line["notes"]]
+            one["notes"] = sorted({json.dumps(note, sort_keys=True) for note in notes})
+            for instruction in one.get("products", {}).get("instructions", []):
+                del instruction["at"]
+            # names of values in between are the program's
+            del one["held_tiles"], one["inline_tiles"]
     return manifest
 
 
@@ -56,11 +64,11 @@ GELU = (SAMPLES / "gemm_bias_gelu.tile").read_text(encoding="utf-8")
 ATTENTION_NAMES = {
     "attention": "mixing", "q": "left", "k": "middle", "v": "right", "o": "mixed", "lse": "logs", "m": "top", "l": "norm",
     "acc": "total", "qi": "mine", "s": "score", "p": "weight", "alpha": "shrink", "ref": "base", "m_new": "top_next",
-    "pos": "place", "b": "batch", "h": "head", "i": "line", "j": "column", "S": "LINES", "T": "COLUMNS", "BM": "TALL",
+    "pos": "place", "b": "batch", "h": "head", "i": "band", "j": "column", "S": "LINES", "T": "COLUMNS", "BM": "TALL",
     "BN": "WIDE", "CAUSAL": "LOWER",
 }  # fmt: skip
 GELU_NAMES = {
-    "gemm_bias_gelu": "layer", "a": "left", "b": "right", "bias": "shift", "c": "result", "acc": "total", "i": "line",
+    "gemm_bias_gelu": "layer", "a": "left", "b": "right", "bias": "shift", "c": "result", "acc": "total", "i": "band",
     "j": "column", "k": "depth", "M": "LINES", "N": "COLUMNS", "K": "DEPTH", "BM": "TALL", "BN": "WIDE", "BK": "DEEP",
     "gelu": "curve", "x": "value",
 }  # fmt: skip

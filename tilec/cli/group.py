@@ -12,6 +12,8 @@ COMMANDS = {
     "compile": "Compile a .tile file to CUDA.",
     "run": "Run kernels and verify what they compute.",
     "tune": "Find the fastest candidate of a `tune` clause.",
+    "profile": "Registers, shared memory, occupancy and traffic of kernels.",
+    "explain": "Say what was decided for each line, and why.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }
 """Each command and its line in `tilec --help`. Command `x` is the object `x` (or `x_command`) of `tilec.cli.x`."""

@@ -240,8 +240,7 @@ class KernelWriter:
             return False
         inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
         return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
-            (isinstance(part, k.LoadVector | k.Reload)
-            and part.target.local)
+            (isinstance(part, k.LoadVector | k.Reload) and part.target.local)
             or (isinstance(part, k.Declare) and part.fragment.local)
             for part in op.body
         )

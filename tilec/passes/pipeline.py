@@ -28,6 +28,7 @@ from tilec.passes import eliminate_dead, hoist, sink_stores, synchronize
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import classify
+from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import place
@@ -97,7 +98,7 @@ def run(
             snapshot("synchronize", kernel)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, numeric))
-            decisions.append(_decision(kernel, variant))
+            decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
         instances = numeric(product(tuple(a.trips for a in nest.grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
@@ -175,44 +176,6 @@ def _workspace(
             places.append(Workspace(tensor.name, offset, size))
             offset = offset + size
     return tuple(places), offset
-
-
-def _decision(kernel: k.Kernel, variant: Variant) -> Mapping[str, object]:
-    """A variant for the manifest."""
-    return {
-        "kernel": kernel.name,
-        "threads": kernel.threads,
-        "instances_per_cta": kernel.batch,
-        "resident_ctas_asked": kernel.blocks_per_sm,
-        "held_registers": variant.level.words,
-        "axes": {
-            a.name: {
-                "extent": str(a.extent),
-                "threads": a.layout.threads,
-                "vectors": "walked" if a.layout.streams else a.layout.steps,
-                "width": a.layout.vector,
-            }
-            for a in kernel.axes
-        },
-        "aligned_accesses": len(variant.aligned),
-        "shared_bytes": kernel.shared_bytes,
-        "barriers": [op.hazard for op in _barriers(kernel.body)],
-    }
-
-
-def _barriers(body: tuple[k.Op, ...]) -> list[k.CtaSync]:
-    found: list[k.CtaSync] = []
-    for op in body:
-        match op:
-            case k.CtaSync():
-                found.append(op)
-            case k.Loop():
-                found += _barriers(op.body)
-            case k.IfUniform():
-                found += _barriers(op.then) + _barriers(op.otherwise)
-            case _:
-                pass
-    return found
 
 
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:

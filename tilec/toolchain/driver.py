@@ -42,6 +42,14 @@ def query_driver(library: str = "libcuda.so.1") -> Driver:
         cuda = ctypes.CDLL(library)
     except OSError:
         return Driver(None, (), f"no driver: `{library}` cannot be loaded")
+    try:
+        return _asked(cuda)
+    except AttributeError as error:
+        # an older driver, or a stub in its place: a function that is not there is no reason to fall over
+        return Driver(None, (), f"`{library}` is no driver that tilec knows: {error}")
+
+
+def _asked(cuda: ctypes.CDLL) -> Driver:
     number = ctypes.c_int()
     version = None
     if cuda.cuDriverGetVersion(ctypes.byref(number)) == 0:

@@ -1,0 +1,7 @@
+"""The fakes as fixtures of this folder."""
+
+from __future__ import annotations
+
+from tests.calling.fakes import c_launchers, pycuda, torch
+
+__all__ = ["c_launchers", "pycuda", "torch"]

@@ -1,0 +1,159 @@
+"""Kernels as Python functions on a GPU: PyTorch's tensors and streams, graphs, both launchers, copies of NumPy arrays, profiles."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilec
+from tilec.toolchain.driver import query_driver
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "samples"
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def gpu_here(request) -> None:
+    """Skip where there is no device, saying what would have run."""
+    driver = query_driver()
+    if not driver.devices:
+        pytest.skip(f"no GPU ({driver.problem}): would have run `{request.node.name}`")
+
+
+@pytest.fixture
+def torch(request):
+    """PyTorch with a GPU."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip(f"no PyTorch: would have run `{request.node.name}`")
+    import torch
+
+    return torch
+
+
+def test_numpy_arrays_are_copied() -> None:
+    k = tilec.compile(SAMPLES / "vector_add.tile")
+    a = np.arange(100_003, dtype=np.float32)
+    tilec.assert_close(k(a, a), 2 * a)
+    assert k.last_path == "pycuda with copies"
+
+
+CALLS = [
+    ("gemm", "gemm_nn", (("bf16", 512, 264), ("bf16", 264, 320)), {}),
+    ("gemm", "gemm_nt", (("bf16", 37, 264), ("bf16", 41, 264)), {}),
+    ("softmax", "softmax", (("bf16", 37, 1003),), {}),
+    ("norms", "layer_norm", (("bf16", 64, 512), ("bf16", 512), ("bf16", 512)), {"eps": 0.25}),
+    ("attention", "attention", (("bf16", 1, 2, 200, 128),) * 3, {"scale": 0.09}),
+    ("matrix_vector_and_groups", "gemm_split_k", (("bf16", 70, 500), ("bf16", 500, 136)), {}),
+]
+
+
+@pytest.mark.parametrize(("file", "name", "shapes", "scalars"), CALLS)
+def test_both_launchers_compute_the_same_bits(file, name, shapes, scalars, torch) -> None:
+    dtypes = {"bf16": torch.bfloat16}
+    arrays = [torch.randn(s, device="cuda").to(dtypes[d]) for d, *s in shapes]
+    found = []
+    for launcher, path in (("pycuda", "pycuda"), ("c", "c launcher")):
+        k = tilec.compile(SAMPLES / f"{file}.tile", name, launcher=launcher)
+        result = k(*arrays, **scalars)
+        assert k.last_path == path
+        found.append(result if isinstance(result, tuple) else (result,))
+    torch.cuda.synchronize()
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+def test_a_product_on_pytorchs_stream(torch) -> None:
+    k = tilec.compile(SAMPLES / "gemm.tile")
+    a, b = (torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    tilec.assert_close(k(a, b), a @ b, atol=0.5)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        # the kernel must wait for what its stream holds
+        c = torch.zeros_like(a)
+        torch.cuda._sleep(50_000_000)
+        c.copy_(a)
+        d = k(c, b)
+    assert k.last_path == "c launcher"
+    stream.synchronize()
+    tilec.assert_close(d, a @ b, atol=0.5)
+
+
+def test_a_captured_graph_replays(torch) -> None:
+    k = tilec.compile(SAMPLES / "decode.tile")
+    q = torch.randn(2, 16, 128, device="cuda", dtype=torch.bfloat16)
+    keys, values = (
+        torch.randn(2, 2, 300, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+    )
+    length = torch.tensor([300, 77], device="cuda", dtype=torch.int32)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        k(q, keys, values, length, scale=0.09)
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = k(q, keys, values, length, scale=0.09)
+    q.mul_(0.5)
+    graph.replay()
+    torch.cuda.synchronize()
+    tilec.assert_close(out, k(q, keys, values, length, scale=0.09))
+
+
+def test_torch_compile_keeps_an_operator_whole(torch) -> None:
+    k = tilec.compile(SAMPLES / "gemm_bias_relu.tile")
+    op = k.torch_op("tilec_tests::linear_relu")
+    a, b = (torch.randn(128, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    bias = torch.randn(128, device="cuda", dtype=torch.bfloat16)
+    fused = torch.compile(lambda a, b, c: op(a, b, c) + 1, fullgraph=True)
+    tilec.assert_close(fused(a, b, bias), torch.relu(a @ b + bias) + 1, atol=0.25)
+    torch.library.opcheck(op, (a, b, bias))
+
+
+def test_times_with_a_cold_cache(torch) -> None:
+    k = tilec.compile(SAMPLES / "vector_add.tile")
+    a = torch.randn(1 << 20, device="cuda")
+    measured = k.benchmark(a, a, repeat=20)
+    assert measured.clock == "torch events" and measured.cold
+    assert 0 < measured.p20 <= measured.median <= measured.p80
+
+
+def test_arrays_of_pycuda() -> None:
+    script = (
+        "import numpy as np, pycuda.autoinit, pycuda.gpuarray as g, tilec\n"
+        f"k = tilec.compile({str(SAMPLES / 'vector_add.tile')!r})\n"
+        "a = g.to_gpu(np.arange(1000, dtype=np.float32))\n"
+        "c = k(a, a)\n"
+        "assert k.last_path == 'pycuda', k.last_path\n"
+        "tilec.assert_close(c, 2 * np.arange(1000, dtype=np.float32))\n"
+        "print(tilec.benchmark(k, a, a, repeat=3).clock)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "pycuda events"
+
+
+def test_what_ncu_counts_is_near_the_estimate() -> None:
+    command = [sys.executable, "-m", "tilec", "profile", "samples/vector_add.tile", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    (launch,) = data["launches"]
+    if launch["source"] == "estimated":
+        pytest.skip(f"no counters: would have compared DRAM bytes ({data['notes']})")
+    computed = {k["kernel"]: k["occupancy"] for k in data["kernels"]}[launch["kernel"]]
+    assert launch["theoretical_occupancy"] in (None, pytest.approx(computed, abs=0.001))
+    assert launch["dram_bytes"] == pytest.approx(3 * 4 * 16777216, rel=0.05)
+
+
+def test_the_words_for_the_gpu() -> None:
+    device = query_driver().devices[0]
+    assert tilec.cuda_available()
+    assert tilec.gpu_name() == device.name
+    assert tilec.compute_capability() == device.compute_capability

@@ -1,0 +1,1 @@
+"""Kernels as Python functions on the arrays of other libraries."""

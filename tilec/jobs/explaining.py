@@ -1,0 +1,317 @@
+"""The work of `tilec explain`: the manifest as text, line by line. Neither nvcc nor a GPU is needed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.source.diagnostics import TileError
+
+if TYPE_CHECKING:
+    from tilec.compiled import CompiledFile, CompiledKernel
+
+Access: TypeAlias = "tuple[int, str, str]"
+"""A line, what is done there, and to which tensor."""
+
+REJECTED_SHOWN = 2
+"""Candidates beside the chosen one that are shown."""
+
+_REASONS = (
+    (
+        "cp.async",
+        "16 bytes a thread without registers in between, under the arithmetic of earlier trips",
+    ),
+    ("elements one by one", "this variant takes every address"),
+    ("single elements", "neighbours along the last dimension are not in one thread"),
+    ("vectors", "the launch condition, or the place in the tile, guarantees the alignment"),
+)
+"""Why a transport was taken, by how its description starts."""
+
+_LIVE = "the threads have an instance"
+"""What the variable of a CTA with several instances says."""
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """The command line of `tilec explain`, option by option."""
+
+    file: str
+    kernel: str | None = None
+    defines: tuple[str, ...] = ()
+    arch: str | None = None
+    tuned: bool = True
+
+
+def explain_file(request: ExplainRequest) -> int:
+    """Print the explanation. Returns the exit status. Raises TileError with every error of the program."""
+    from tilec.jobs.tuned import compile_tuned, tuned_choices
+
+    check_source(request.file)
+    archs = parse_archs((request.arch,) if request.arch else ())
+    defines = parse_pairs(request.defines, "-D")
+    tuned = request.tuned and len(archs) == 1
+    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
+    compiled, _ = compile_tuned(
+        request.file,
+        choices,
+        kernel=request.kernel,
+        defines=defines,
+        archs=archs,
+        stop="kernel-ir",
+    )
+    rejected = {
+        kernel.name: rejected_candidates(request.file, kernel, defines, archs[0])
+        for kernel in compiled.kernels
+    }
+    text = Path(request.file).read_text(encoding="utf-8")
+    sys.stdout.write(explain_compiled(compiled, text, rejected))
+    return 0
+
+
+def explain_compiled(
+    compiled: CompiledFile,
+    text: str = "",
+    rejected: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """The explanation of a compiled file; `text` is its source, to show the lines; `rejected` other candidates by kernel."""
+    source = text
+    if not source and compiled.dependencies:
+        source = Path(compiled.dependencies[0]).read_text(encoding="utf-8")
+    lines = {Path(compiled.source_name).name: source.splitlines()}
+    parts: list[str] = []
+    for kernel in compiled.kernels:
+        for arch, variants in kernel.manifest["targets"].items():
+            parts += _kernel(
+                kernel.manifest, arch, variants, lines, (rejected or {}).get(kernel.name, ())
+            )
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _kernel(
+    manifest: Mapping[str, Any],
+    arch: str,
+    variants: Sequence[Mapping[str, Any]],
+    lines: Mapping[str, Sequence[str]],
+    rejected: Sequence[str],
+) -> Iterator[str]:
+    yield f"kernel {manifest['kernel']} for {arch}"
+    chosen = [
+        f"{name} = {value} ({manifest['origin'].get(name, 'default')})"
+        for name, value in manifest["candidate"].items()
+    ]
+    if chosen:
+        yield f"  chosen: {', '.join(chosen)}"
+    for text in rejected:
+        yield f"  not taken: {text}"
+    shown: list[Mapping[str, Any]] = []
+    for variant in variants:
+        yield ""
+        yield f"  {variant['kernel']}: {_launched(variant, variant is variants[0])}"
+        yield f"    {_shape(variant)}"
+        yield from _products(variant)
+        if variant["held_tiles"]:
+            yield f"    in registers: {', '.join(variant['held_tiles'])}"
+        if variant["inline_tiles"]:
+            yield f"    computed where used: {', '.join(variant['inline_tiles'])}"
+        for buffer in variant["shared"]:
+            yield f"    shared: {_buffer(buffer)}"
+        twin = next((v for v in shown if v["lines"] == variant["lines"]), None)
+        if twin is not None:
+            yield f"    line by line as {twin['kernel']}"
+            continue
+        shown.append(variant)
+        for line in variant["lines"]:
+            yield from _line(line, variant, lines, _wide(variants, variant))
+    yield ""
+
+
+def _launched(variant: Mapping[str, Any], first: bool) -> str:
+    if variant["condition"] == "always":
+        return "always launched" if first else "launched otherwise"
+    return f"launched if {variant['condition']}"
+
+
+def _wide(variants: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> set[Access]:
+    """Accesses that another variant makes in vectors, where this one moves single elements."""
+    return {
+        (line["at"], note["what"], note["tensor"])
+        for variant in variants
+        if variant is not own and own["condition"] == "always"
+        for line in variant["lines"]
+        for note in line["notes"]
+        if str(note.get("transport", "")).startswith(("vectors", "cp.async"))
+    }
+
+
+def _shape(variant: Mapping[str, Any]) -> str:
+    several = variant["instances_per_cta"]
+    axes = ", ".join(
+        f"{name} {axis['threads']} threads x "
+        + (
+            "walked in vectors"
+            if axis["vectors"] == "walked"
+            else f"{axis['vectors']} vector{'s' if axis['vectors'] != 1 else ''}"
+        )
+        + f" of {axis['width']}"
+        for name, axis in variant["axes"].items()
+        if (axis["threads"], axis["width"]) != (1, 1)
+    )
+    parts = [f"{variant['threads']} threads"]
+    if several > 1:
+        parts.append(f"{several} instances a CTA")
+    if variant["shared_bytes"]:
+        parts.append(f"{variant['shared_bytes']} bytes shared")
+    parts.append(f"{variant['held_registers']} registers a thread hold tiles")
+    return ", ".join(parts) + (f"\n    layouts: {axes}" if axes else "")
+
+
+def _products(variant: Mapping[str, Any]) -> Iterator[str]:
+    products = variant.get("products")
+    if not products:
+        return
+    yield (
+        f"    products: {products['warps']} warps, {products['warps_along']} along the rows and {products['warps_across']} across, "
+        f"{products['stages']} stages, {products['accumulators_per_thread']} accumulators a thread, "
+        f"{products['padding_waste']:.1%} of the work is padding"
+    )
+
+
+def _buffer(buffer: Mapping[str, Any]) -> str:
+    if "rows" in buffer:
+        slots = f", {buffer['slots']} slots" if buffer["slots"] > 1 else ""
+        return (
+            f"{buffer['name']} {buffer['dtype']}[{buffer['rows']}, {buffer['cols']}]{slots}, "
+            f"{buffer['bytes']} bytes, swizzled against bank conflicts"
+        )
+    return f"{buffer['name']} {buffer['dtype']}[{buffer['count']}], {buffer['purpose']}"
+
+
+def _line(
+    line: Mapping[str, Any],
+    variant: Mapping[str, Any],
+    lines: Mapping[str, Sequence[str]],
+    wide: Collection[Access],
+) -> Iterator[str]:
+    number = line["at"]
+    known = lines.get(line["file"], ())
+    text = known[number - 1].split("#")[0].strip() if number <= len(known) else ""
+    yield f"    {line['file']}:{number}" + (f"  {text}" if text else "")
+    for sentence in dict.fromkeys(
+        _sentence(n, line, variant, wide) for n in _merged(line["notes"])
+    ):
+        yield f"      {sentence}"
+
+
+def _merged(notes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Notes that hold in the interior and in the edge trips alike become one."""
+    found: list[dict[str, Any]] = []
+    for note in notes:
+        plain = {k: v for k, v in note.items() if k != "trips"}
+        for other in found:
+            same = {k: v for k, v in other.items() if k != "trips"} == plain
+            if same and other.get("trips") != note.get("trips"):
+                other.pop("trips", None)
+                break
+            if same:
+                break
+        else:
+            found.append(dict(note))
+    return found
+
+
+def _sentence(
+    note: Mapping[str, Any],
+    line: Mapping[str, Any],
+    variant: Mapping[str, Any],
+    wide: Collection[Access],
+) -> str:
+    trips = {"interior": ", in the trips without masks", "edges": ", in the edge trips"}.get(
+        note.get("trips", ""), ""
+    )
+    match note["what"]:
+        case "barrier":
+            return f"barrier: {note['hazard']}"
+        case "masks":
+            return f"masks of the loop {note['loop']}: {note['how']}{trips}"
+        case "reduction":
+            return f"reduction: {note['how']}"
+        case "stage":
+            return f"stage: {note['how']}{trips}"
+        case "product":
+            ahead = ", the next step's operands are read ahead" if note["operands_ahead"] else ""
+            return (
+                f"product: {_instruction(line, variant) or note['instruction']}, warp tile {note['warp_tile']}, "
+                f"A from {note['a_from']}, B from {note['b_from']}, {note['consumed']} consumed a trip{ahead}{trips}"
+            )
+        case _:
+            why = next((w for start, w in _REASONS if note["transport"].startswith(start)), "")
+            if (line["at"], note["what"], note["tensor"]) in wide:
+                why = "this variant takes every address and size"
+            kept = [_LIVE if mask == "live" else mask for mask in note["masks"]]
+            masks = f"masks kept: {', '.join(kept)}" if kept else "no mask"
+            reason = f" – {why}" if why else ""
+            return f"{note['what']} {note['tensor']}: {note['transport']}, {masks}{trips}{reason}"
+
+
+def _instruction(line: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
+    found = [
+        f"{i['instruction']} {i['operands']}"
+        for i in variant.get("products", {}).get("instructions", ())
+        if i["at"] == line["at"]
+    ]
+    return found[0] if found else ""
+
+
+# ------------------------------------------------------------------------------------ other candidates
+
+
+def rejected_candidates(
+    file: str, kernel: CompiledKernel, defines: Mapping[str, str], arch: str
+) -> list[str]:
+    """Up to two neighbours of the chosen tile sizes, each with why it was not taken: the passes' own refusal, or what it would cost.
+    Tile sizes that the user set are left as they are."""
+    manifest = kernel.manifest
+    own = {
+        name: int(manifest["candidate"][name])
+        for name in kernel.program.tiles
+        if manifest["origin"].get(name) in ("auto", "default") and name not in defines
+    }
+    found: list[str] = []
+    for name, value in sorted(own.items(), key=lambda item: -item[1]):
+        for other in (2 * value, value // 2):
+            if other < 1 or len(found) == REJECTED_SHOWN:
+                continue
+            found.append(_compared(file, kernel, {**defines, name: str(other)}, name, other, arch))
+    return found
+
+
+def _compared(
+    file: str, kernel: CompiledKernel, defines: Mapping[str, str], name: str, value: int, arch: str
+) -> str:
+    from tilec.compiler import compile_file
+
+    try:
+        other = compile_file(
+            file, kernel=kernel.name, defines=defines, archs=(arch,), stop="kernel-ir"
+        ).kernel(kernel.name)
+    except TileError as error:
+        return f"{name} = {value}: refused, {error.diagnostics[0].message}"
+    costs, own = _costs(other, arch), _costs(kernel, arch)
+    if costs == own:
+        return f"{name} = {value}: as many threads, registers and shared bytes; only measuring tells them apart"
+    return f"{name} = {value}: {costs}, against {own}"
+
+
+def _costs(kernel: CompiledKernel, arch: str) -> str:
+    variant = kernel.manifest["targets"][arch][0]
+    waste = variant.get("products", {}).get("padding_waste", 0.0)
+    parts = [
+        f"{variant['threads']} threads",
+        f"{variant['held_registers']} registers",
+        f"{variant['shared_bytes']} bytes shared",
+    ]
+    return ", ".join(parts) + (f", {waste:.1%} padding" if waste else "")

@@ -1,0 +1,407 @@
+"""What the passes decided, as plain data for the manifest: for a whole variant, and for each source line.
+
+Everything is read off what is emitted – the Kernel IR and the launch's condition – so that the manifest cannot say anything that
+the code does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.kernel_printer import print_expr
+from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
+from tilec.ir.symbolic import Sym
+from tilec.passes.assign_layouts import Variant
+from tilec.passes.placement import Placement, is_inline_kind
+from tilec.passes.products import Products
+from tilec.passes.uses import all_ops
+from tilec.source.text import NOWHERE, Span
+
+Note = dict[str, object]
+
+
+def describe(
+    nest: t.Nest,
+    placement: Placement,
+    variant: Variant,
+    kernel: k.Kernel,
+    condition: LaunchCondition,
+) -> Mapping[str, object]:
+    """A variant for the manifest; `condition` is the launch's, with the candidate's numbers."""
+    walk = _Walk()
+    walk.block(kernel.body, _Place())
+    held, inline = _tiles(nest, placement)
+    return {
+        "kernel": kernel.name,
+        "condition": condition_text(condition) or "always",
+        "threads": kernel.threads,
+        "instances_per_cta": kernel.batch,
+        "resident_ctas_asked": kernel.blocks_per_sm,
+        "held_registers": variant.level.words,
+        "axes": {
+            a.name: {
+                "extent": str(a.extent),
+                "threads": a.layout.threads,
+                "vectors": "walked" if a.layout.streams else a.layout.steps,
+                "width": a.layout.vector,
+            }
+            for a in kernel.axes
+        },
+        "aligned_accesses": len(variant.aligned),
+        "shared_bytes": kernel.shared_bytes,
+        "shared": [
+            *(
+                {
+                    "name": b.name,
+                    "dtype": str(b.rep),
+                    "rows": b.rows,
+                    "cols": b.cols,
+                    "slots": b.slots,
+                    "bytes": b.bytes,
+                }
+                for b in kernel.tiles
+            ),
+            *(
+                {"name": b.name, "dtype": str(b.rep), "count": b.count, "purpose": b.purpose}
+                for b in kernel.shared
+            ),
+        ],
+        "barriers": [note["hazard"] for note in walk.barriers],
+        **({"products": _products(variant.products, variant.stages)} if variant.products else {}),
+        "held_tiles": held,
+        "inline_tiles": inline,
+        "lines": walk.lines(),
+    }
+
+
+def _products(products: Products, stages: int) -> Note:
+    plans = list(products.plans.values())
+    return {
+        "warps": products.warps,
+        "warps_along": products.row_warps,
+        "warps_across": products.warps // products.row_warps,
+        "stages": stages,
+        "accumulators_per_thread": products.accumulators,
+        "padding_waste": round(products.waste, 4),
+        "instructions": [
+            {
+                "at": plan.op.span.line,
+                "instruction": f"{plan.product.form}.m{plan.product.m}n{plan.product.n}k{plan.product.k}",
+                "operands": f"{plan.product.a} x {plan.product.b} -> {plan.product.acc}"
+                + (" (tf32)" if plan.product.tf32 else ""),
+                "consumed": plan.k_extent,
+            }
+            for plan in plans
+        ],
+    }
+
+
+def _tiles(nest: t.Nest, placement: Placement) -> tuple[list[str], list[str]]:
+    """Names of tiles in registers, and of those computed where they are used; each once, in order."""
+    held: dict[str, None] = {}
+    inline: dict[str, None] = {}
+    for op in all_ops(nest.body):
+        for value in op.outs:
+            if value.type.rank and value.name:
+                here = held if value.id in placement.held or not is_inline_kind(op) else inline
+                here[value.name] = None
+    return list(held), [n for n in inline if n not in held]
+
+
+# ------------------------------------------------------------------------------------------- by line
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in the kernel an op stands. `span` is that of the nearest op with one, `whole` tells the trips of a loop without masks
+    from the others; `axes` are those of the loops over registers around it."""
+
+    span: Span = NOWHERE
+    whole: bool | None = None
+    axes: tuple[k.LoopAxis, ...] = ()
+    loop: str = ""
+    guards: tuple[str, ...] = ()
+    """conditions around, as text"""
+
+
+@dataclass
+class _Walk:
+    """Collects notes by source line."""
+
+    notes: dict[tuple[str, int], list[Note]] = field(default_factory=dict)
+    barriers: list[Note] = field(default_factory=list)
+    pointers: dict[str, str] = field(default_factory=dict)
+    bits: dict[str, int] = field(default_factory=dict)
+
+    def lines(self) -> list[Note]:
+        """Notes in the order of lines; equal ones of a line once, with how often they occur."""
+        found: list[Note] = []
+        for (file, line), notes in sorted(self.notes.items()):
+            once: list[Note] = []
+            for note in notes:
+                if note not in once:
+                    once.append(note)
+            found.append({"file": file, "at": line, "notes": once})
+        return found
+
+    def note(self, place: _Place, **what: object) -> None:
+        if place.span is NOWHERE or not place.span.source.text:
+            return
+        name = place.span.source.name.replace("\\", "/").rpartition("/")[2]
+        entry: Note = {n: v for n, v in what.items() if v is not None}
+        self.notes.setdefault((name, place.span.line), []).append(entry)
+
+    def block(self, ops: tuple[k.Op, ...], place: _Place) -> None:
+        before = place.span
+        for op in ops:
+            own = op.span if op.span.source.text else place.span
+            if not own.source.text:
+                own = before  # what no program text stands for belongs to what precedes it
+            before = own
+            here = _Place(own, place.whole, place.axes, place.loop, place.guards)
+            self.op(op, here)
+
+    def op(self, op: k.Op, place: _Place) -> None:
+        match op:
+            case k.Pointer():
+                self.pointers[op.name] = op.tensor
+                self.bits[op.name] = op.dtype.bits
+            case k.Loop():
+                self.block(op.body, _Place(place.span, place.whole, place.axes, op.name))
+            case k.IfUniform():
+                self._branch(op, place)
+            case k.TileLoop():
+                guards = (*place.guards, *map(_text, op.guards))
+                inner = _Place(place.span, place.whole, op.axes, place.loop, guards)
+                self._tile_loop(op, inner)
+            case k.Elements():
+                guards = (*place.guards, *map(_text, op.guards))
+                self.block(op.body, _Place(place.span, place.whole, place.axes, place.loop, guards))
+            case k.Product():
+                self._product(op, place)
+            case k.CtaSync():
+                self.barriers.append({"hazard": op.hazard})
+                self.note(place, what="barrier", hazard=op.hazard)
+            case k.StoreTile() if op.value is not None:
+                how = f"computed into shared memory, `{op.tile.buffer}`"
+                self.note(place, what="stage", how=how)
+                self._reads(op.value, place)
+            case k.StoreElement() | k.AtomicElement():
+                name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
+                self._access(op.pointer, place, name, "single elements", None, op.guards, None)
+                self._reads(op.value, place)
+            case k.Accumulate():
+                self.note(place, what="reduction", how=f"{op.op} in each thread's registers")
+                self._reads(op.value, place)
+            case k.Assign() | k.Let():
+                self._reads(op.value, place)
+            case _:
+                pass
+
+    def _branch(self, op: k.IfUniform, place: _Place) -> None:
+        """Two bodies: of the trips without masks and of the others, or of whole vectors and tails."""
+        whole = _interior_bounds(op.condition)
+        if whole:
+            self.note(
+                place,
+                what="masks",
+                loop=place.loop,
+                how="removed in the trips where no mask and no edge can matter, kept in the others",
+            )
+            for flag, body in ((True, op.then), (False, op.otherwise)):
+                self.block(body, _Place(place.span, flag, place.axes, place.loop, place.guards))
+            plain, masked = _selections(op.then), _selections(op.otherwise)
+            for span, count in masked.items():
+                if count > plain.get(span, 0):
+                    self.note(
+                        _Place(span),
+                        what="masks",
+                        loop=place.loop,
+                        how="selected in the edge trips only",
+                    )
+            return
+        self.block(op.then, place)
+        self.block(op.otherwise, place)
+
+    def _tile_loop(self, op: k.TileLoop, place: _Place) -> None:
+        staged = next((x for x in op.body if isinstance(x, k.StoreTile)), None)
+        for inner in op.body:
+            own = inner.span if inner.span.source.text else place.span
+            here = _Place(own, place.whole, place.axes, place.loop, place.guards)
+            match inner:
+                case k.CopyAsync():
+                    transport = f"cp.async 16 B to shared memory, `{inner.tile.buffer}`"
+                    width = 128 // self._bits(inner.pointer)
+                    self._access(
+                        inner.pointer, here, "load", transport, width, inner.guards, inner.count
+                    )
+                case k.LoadVector():
+                    width = next((a.layout.vector for a in inner.target.axes if a.vectorised), 1)
+                    transport = self._vector(inner.pointer, width, inner.aligned, "load")
+                    if staged is not None:
+                        transport += f", through registers to shared memory, `{staged.tile.buffer}`"
+                    self._access(
+                        inner.pointer, here, "load", transport, width, inner.guards, inner.count
+                    )
+                case k.StoreVector():
+                    width = next((a.layout.vector for a in inner.source.axes if a.vectorised), 1)
+                    transport = self._vector(inner.pointer, width, inner.aligned, "store")
+                    self._access(
+                        inner.pointer, here, "store", transport, width, inner.guards, inner.count
+                    )
+                case _:
+                    self.block((inner,), here)
+
+    def _vector(self, pointer: str, width: int, aligned: bool, what: str) -> str:
+        size = width * self._bits(pointer) // 8
+        if width == 1:
+            return "single elements"
+        if aligned:
+            return f"vectors of {min(16, size)} B" + (f", {size // 16} each" if size > 16 else "")
+        return f"elements one by one, {width} neighbours a thread"
+
+    def _bits(self, pointer: str) -> int:
+        return self.bits.get(pointer, 8)
+
+    def _access(
+        self,
+        pointer: str,
+        place: _Place,
+        what: str,
+        transport: str,
+        width: int | None,
+        guards: tuple[k.Expr, ...],
+        count: k.Expr | None,
+    ) -> None:
+        checks = [*place.guards, *map(_text, guards)]
+        if count is not None:
+            checks.append(f"the first {_text(count)} of a vector")
+        self.note(
+            place,
+            what=what,
+            tensor=self.pointers.get(pointer, pointer),
+            transport=transport,
+            width=width,
+            masks=list(dict.fromkeys(checks)),
+            trips=None if place.whole is None else "interior" if place.whole else "edges",
+        )
+
+    def _product(self, op: k.Product, place: _Place) -> None:
+        left = "registers" if isinstance(op.a, k.Fragment) else f"shared memory, `{op.a.buffer}`"
+        self.note(
+            place,
+            what="product",
+            instruction=op.mma,
+            consumed=op.k_extent,
+            a_from=left,
+            b_from=f"shared memory, `{op.b.buffer}`",
+            warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
+            operands_ahead=op.ahead,
+            trips=None if place.whole is None else "interior" if place.whole else "edges",
+        )
+
+    def _reads(self, expr: k.Expr, place: _Place) -> None:
+        for part in _parts(expr):
+            match part:
+                case k.Memory():
+                    self._access(
+                        part.pointer, place, "load", "single elements", None, part.guards, None
+                    )
+                case k.LaneReduce():
+                    self.note(
+                        place,
+                        what="reduction",
+                        how=f"{part.op} over {part.lanes} lanes by shuffles",
+                    )
+                case k.WarpCombine():
+                    self.note(
+                        place,
+                        what="reduction",
+                        how=f"{part.op} over warps through shared memory, `{part.buffer}`",
+                    )
+                case _:
+                    pass
+
+
+def _text(expr: k.Expr) -> str:
+    """An expression without parentheses around the whole."""
+    text = print_expr(expr)
+    depth = 0
+    for position, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 and position else text
+    return text
+
+
+def _selections(ops: tuple[k.Op, ...]) -> dict[Span, int]:
+    """How many selections of a tile's elements stand in a body, by the place of the op that they come from."""
+    found: dict[Span, int] = {}
+    for op in ops:
+        if isinstance(op, k.Assign | k.Let | k.Accumulate):
+            number = sum(
+                isinstance(part, k.Apply) and part.op == "where" for part in _parts(op.value)
+            )
+            found[op.span] = found.get(op.span, 0) + number
+        for name in ("body", "then", "otherwise"):
+            for span, number in _selections(getattr(op, name, ())).items():
+                found[span] = found.get(span, 0) + number
+    return found
+
+
+def _parts(expr: k.Expr) -> Iterator[k.Expr]:
+    yield expr
+    match expr:
+        case k.Apply():
+            for arg in expr.args:
+                yield from _parts(arg)
+        case k.LaneReduce():
+            yield from _parts(expr.arg)
+        case k.Memory():
+            yield from _parts(expr.offset)
+        case _:
+            return
+
+
+def _interior_bounds(condition: k.Expr) -> bool:
+    """Whether a branch is that of the trips in which nothing is masked."""
+    return any(
+        isinstance(part, k.Local) and "_whole" in part.name for part in _parts(condition)
+    ) or any(
+        isinstance(part, k.Index) and any("_whole" in v.name for v in part.sym.variables)
+        for part in _parts(condition)
+    )
+
+
+# ---------------------------------------------------------------------------------------- conditions
+
+
+def condition_text(condition: LaunchCondition | t.HostExpr) -> str:
+    """A launch condition as a sentence of the language; "" for one that always holds."""
+    match condition:
+        case Always():
+            return ""
+        case Aligned():
+            return f"address of {condition.tensor} % {condition.bytes} == 0"
+        case AllOf():
+            parts = [text for part in condition.parts if (text := condition_text(part))]
+            return " and ".join(dict.fromkeys(parts))
+        case Sym():
+            return str(condition)
+        case t.HostOp():
+            args: list[Any] = [condition_text(a) for a in condition.args]
+            if condition.op == "not":
+                return f"not ({args[0]})"
+            if condition.op in ("min", "max"):
+                return f"{condition.op}({', '.join(args)})"
+            if len(args) == 1:
+                return f"{condition.op}{args[0]}"
+            return f" {condition.op} ".join(args)
+        case t.HostNumber():
+            return str(condition.value)
+        case t.HostScalar():
+            return condition.name
