@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from tests.fuzz.differential import Problem
+from tests.fuzz.kernels import Program, Written
 
 CASES = Path(__file__).resolve().parent / "cases"
 
@@ -22,3 +23,15 @@ def save(problem: Problem) -> Path:
     path = CASES / f"seed_{program.seed}.tile"
     path.write_text("\n".join(lines) + "\n" + text, encoding="utf-8")
     return path
+
+
+def replayed(path: Path) -> Program:
+    """A case as a program: its text as it stands, at the sizes of its examples."""
+    text = path.read_text(encoding="utf-8")
+    seed = int(found[1]) if (found := re.search(r"# seed (\d+)", text)) else 0
+    sizes = [
+        {name: int(value) for name, value in re.findall(r"(\w+) = (-?\d+)", line)}
+        for line in text.splitlines()
+        if line.strip().startswith("example")
+    ]
+    return Written("", (), (), ({},), {}, tuple(sizes), seed, text)

@@ -33,7 +33,12 @@ SUBJECTS = (
     ),
     Subject("norms.tile", "layer_norm", scalars=_pairs(eps=1e-5)),
     Subject("norms.tile", "rms_norm_residual", scalars=_pairs(eps=1e-6)),
-    Subject("matrix_vector_and_groups.tile", "gemv", _define(BM=4, BK=64), sizes=_sizes({"M": 9, "K": 136})),
+    Subject(
+        "matrix_vector_and_groups.tile",
+        "gemv",
+        _define(BM=4, BK=64),
+        sizes=_sizes({"M": 9, "K": 136}),
+    ),
     Subject("gemm.tile", "gemm_nn", _GEMM, sizes=_GEMM_SIZES),
     Subject("gemm.tile", "gemm_nt", _GEMM, sizes=_GEMM_SIZES),
     Subject("gemm_bias_gelu.tile", "gemm_bias_gelu", _GEMM, sizes=_GEMM_SIZES),

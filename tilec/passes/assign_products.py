@@ -138,7 +138,7 @@ class ProductAssignment(Assignment):
         for found in self.axes.classes:
             layout: AxisLayout | None = self.products.layouts.get(found.number)
             if layout is None:
-                if found.number in self.products.consumed:
+                if found.number in self.products.consumed and self._only_staged(found.number):
                     continue
                 capacity = found.capacity
                 if capacity is None or capacity > LARGEST_LOOSE_CLASS:

@@ -172,7 +172,8 @@ class Accessor:
         if error is None:
             return np.zeros(data.shape, np.float32)
         if memory.data.dtype == np.float32:
-            error = np.where(error > 0, error + np.abs(data) * 2.0**-24, 0.0)
+            own = np.where(np.isfinite(data), np.abs(data) * 2.0**-24, 0.0)
+            error = np.where(error > 0, error + own, 0.0)
         short = error.astype(np.float32)
         short = np.where(np.isnan(short), np.float32(0), short)
         return np.where(short > 0, np.nextafter(short, np.float32(np.inf)), short)

@@ -170,7 +170,7 @@ class BoundedArithmetic(Arithmetic):
             total = total * 1.001 + spread
         total = np.where(np.isfinite(quotient), total, 0.0)
         doubtful = (_error(args[1]) >= np.abs(args[1].data)) & (_error(args[1]) > 0)
-        doubtful |= ~np.isfinite(_error(args[0])) | ~np.isfinite(_error(args[1]))
+        doubtful = doubtful | ~np.isfinite(_error(args[0])) | ~np.isfinite(_error(args[1]))
         return np.where(doubtful, np.inf, total)
 
     def floored(self, op: str, args: Sequence[Tile], value: Array, dtype: DType) -> Tile:
