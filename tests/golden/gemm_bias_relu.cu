@@ -321,17 +321,6 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return y;
 }
 
-/// The lesser of two integers.
-template <class T>
-__device__ __forceinline__ T min_of(T a, T b) {
-  return a < b ? a : b;
-}
-/// Of two widths: in the wider one.
-template <class T, class U>
-__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
-  return a < b ? a : b;
-}
-
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -796,7 +785,6 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -834,52 +822,27 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
 
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
+    // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
+    {
+      const int row_first = thread / 32 % 2 * 64;
+      const int col_first = thread / 64 % 2 * 64;
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        OperandA a_operand[4];
+        OperandB b_operand[8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
 
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                b_operand[nt]);
           }
         }
       }
@@ -1009,7 +972,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
@@ -1087,52 +1049,27 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
 
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
+    // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
+    {
+      const int row_first = thread / 32 % 2 * 64;
+      const int col_first = thread / 64 % 2 * 64;
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        OperandA a_operand[4];
+        OperandB b_operand[8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
 
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                b_operand[nt]);
           }
         }
       }

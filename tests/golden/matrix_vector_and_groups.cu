@@ -1166,10 +1166,6 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
-      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
-      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
-      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
         * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
@@ -1213,70 +1209,36 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][2];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
 
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
-          }
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
-            }
-          }
-        }
+    // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+    {
+      const int row_first = thread / 32 % 2 * 32;
+      const int col_first = thread / 64 % 2 * 64;
+      OperandA a_operand[2][2];
+      OperandB b_operand[2][8];
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
       }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 2 * 64;
-        OperandA a_operand[2][2];
-        OperandB b_operand[2][8];
-        #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
-        }
-        load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
+      load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
 
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          const int now = k_at / 16 % 2;
-          if (k_at + 16 < 64) {
-            #pragma unroll
-            for (int mt = 0; mt < 2; ++mt) {
-              load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
-                  + 16);
-            }
-            load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
-          }
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        const int now = k_at / 16 % 2;
+        if (k_at + 16 < 64) {
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                  b_operand[now][nt]);
-            }
+            load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
+                + 16);
+          }
+          load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
+        }
+        #pragma unroll
+        for (int mt = 0; mt < 2; ++mt) {
+          #pragma unroll
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
+                b_operand[now][nt]);
           }
         }
       }
@@ -1393,10 +1355,6 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
-      + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64), min_of(s
-      * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K) / 64 - s
-      * ceil_div(ceil_div(K, 8), 64));
   for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
         * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
@@ -1479,52 +1437,27 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
+    // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+    {
+      const int row_first = thread / 32 % 2 * 32;
+      const int col_first = thread / 64 % 2 * 64;
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        OperandA a_operand[2];
+        OperandB b_operand[8];
+        #pragma unroll
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 32;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[2];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
+        #pragma unroll
+        for (int mt = 0; mt < 2; ++mt) {
           #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                b_operand[nt]);
           }
         }
       }
@@ -1943,7 +1876,6 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
@@ -1986,52 +1918,27 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
 
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
+    // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+    {
+      const int row_first = thread / 32 % 2 * 64;
+      const int col_first = thread / 64 % 2 * 64;
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        OperandA a_operand[4];
+        OperandB b_operand[8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
 
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                b_operand[nt]);
           }
         }
       }
@@ -2174,7 +2081,6 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
   }
-  const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
   for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
@@ -2256,52 +2162,27 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
 
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
+    // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
+    {
+      const int row_first = thread / 32 % 2 * 64;
+      const int col_first = thread / 64 % 2 * 64;
+      #pragma unroll
+      for (int k_at = 0; k_at < 64; k_at += 16) {
+        OperandA a_operand[4];
+        OperandB b_operand[8];
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
+          load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-      }
-    } else {
-      {
-        const int row_first = thread / 32 % 2 * 64;
-        const int col_first = thread / 64 % 2 * 64;
-        #pragma unroll
-        for (int k_at = 0; k_at < 64; k_at += 16) {
-          OperandA a_operand[4];
-          OperandB b_operand[8];
-          #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
-          }
-          load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
 
+        #pragma unroll
+        for (int mt = 0; mt < 4; ++mt) {
           #pragma unroll
-          for (int mt = 0; mt < 4; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 8; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
+          for (int nt = 0; nt < 8; ++nt) {
+            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
+                b_operand[nt]);
           }
         }
       }
@@ -2545,21 +2426,11 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol2 = 1;
   constexpr int kThreadsXkCol2 = 8;
   constexpr int kWidthXkCol2 = 8;
-  constexpr int kStepsXkCol3 = 1;
-  constexpr int kThreadsXkCol3 = 8;
-  constexpr int kWidthXkCol3 = 8;
-  constexpr int kStepsXkCol4 = 1;
-  constexpr int kThreadsXkCol4 = 8;
-  constexpr int kWidthXkCol4 = 8;
   constexpr int kStepsT = 4;
   constexpr int kStepsXkRow = 4;
   constexpr int kThreadsXkRow = 16;
   constexpr int kStepsXkRow2 = 4;
   constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsXkRow3 = 4;
-  constexpr int kThreadsXkRow3 = 16;
-  constexpr int kStepsXkRow4 = 4;
-  constexpr int kThreadsXkRow4 = 16;
   constexpr int kStepsGateRow = 8;
   constexpr int kThreadsGateRow = 8;
   constexpr int kStepsUpRow = 8;
@@ -2573,13 +2444,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   const int thread = static_cast<int>(threadIdx.x);
   const int up_row_lane = thread / 16;
   const int gate_row_lane = thread / 16;
-  const int xk_row_4_lane = thread / 8;
-  const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
   const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
-  const int xk_col_4_lane = thread % kThreadsXkCol4;
-  const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
@@ -2727,38 +2594,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       }
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-        #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_aligned<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                * K);
-          }
-          #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 32;
         const int col_first = thread / 64 % 2 * 64;
@@ -2794,34 +2629,34 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     } else {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       __syncthreads();  // xk_tile is read before it is written again
-      const int xk_row_3_end = ROWS - t_tile * 64;
+      const int xk_row_2_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_3_end = K - BK * k_tile;
+      const int xk_col_2_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
       #pragma unroll
-      for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-        const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
         #pragma unroll
-        for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-          const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-          const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+          const int rows = xk_row_2_at < xk_row_2_end ? load_element(token_at + xk_row_2_at)
               : int{};
-          Vector<bf16_t, kWidthXkCol3> x_tile = {};
-          if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-              && xk_col_3_at < xk_col_3_end) {
-            x_tile = load_aligned<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+          Vector<bf16_t, kWidthXkCol2> x_tile = {};
+          if (xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
+              && xk_col_2_at < xk_col_2_end) {
+            x_tile = load_aligned<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
                 * K);
           }
           #pragma unroll
-          for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-            const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-            const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                && xk_col_3_at < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+            const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
+                && xk_col_2_at < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
           }
         }
       }
@@ -2860,39 +2695,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           }
         }
       }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      #pragma unroll
-      for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-        const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-        #pragma unroll
-        for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-          const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-          const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol4> x_tile = {};
-          if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-              && xk_col_4_at < xk_col_3_end) {
-            x_tile = load_aligned<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                * K);
-          }
-          #pragma unroll
-          for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-            const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-            const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                && xk_col_4_at < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
@@ -3022,21 +2824,11 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsXkCol2 = 1;
   constexpr int kThreadsXkCol2 = 8;
   constexpr int kWidthXkCol2 = 8;
-  constexpr int kStepsXkCol3 = 1;
-  constexpr int kThreadsXkCol3 = 8;
-  constexpr int kWidthXkCol3 = 8;
-  constexpr int kStepsXkCol4 = 1;
-  constexpr int kThreadsXkCol4 = 8;
-  constexpr int kWidthXkCol4 = 8;
   constexpr int kStepsT = 4;
   constexpr int kStepsXkRow = 4;
   constexpr int kThreadsXkRow = 16;
   constexpr int kStepsXkRow2 = 4;
   constexpr int kThreadsXkRow2 = 16;
-  constexpr int kStepsXkRow3 = 4;
-  constexpr int kThreadsXkRow3 = 16;
-  constexpr int kStepsXkRow4 = 4;
-  constexpr int kThreadsXkRow4 = 16;
   constexpr int kStepsGateRow = 8;
   constexpr int kThreadsGateRow = 8;
   constexpr int kStepsUpRow = 8;
@@ -3050,13 +2842,9 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   const int thread = static_cast<int>(threadIdx.x);
   const int up_row_lane = thread / 16;
   const int gate_row_lane = thread / 16;
-  const int xk_row_4_lane = thread / 8;
-  const int xk_row_3_lane = thread / 8;
   const int xk_row_2_lane = thread / 8;
   const int xk_row_lane = thread / 8;
   const int t_first = thread / 32 % 2 * 32 + thread / 4 % 8;
-  const int xk_col_4_lane = thread % kThreadsXkCol4;
-  const int xk_col_3_lane = thread % kThreadsXkCol3;
   const int xk_col_2_lane = thread % kThreadsXkCol2;
   const int xk_col_lane = thread % kThreadsXkCol;
   const int up_col_lane = thread % kThreadsUpCol;
@@ -3236,38 +3024,6 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      #pragma unroll
-      for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
-        const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
-        #pragma unroll
-        for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
-          const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
-          const int rows = xk_row_2_at < xk_row_end ? load_element(token_at_2 + xk_row_2_at)
-              : int{};
-          Vector<bf16_t, kWidthXkCol2> x_tile = {};
-          if (xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS) {
-            x_tile = load_single<kWidthXkCol2>(x_at_2 + xk_col_2_at + static_cast<int64_t>(rows)
-                * K);
-          }
-          #pragma unroll
-          for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
-            const bf16_t xk = xk_row_2_at < xk_row_end && rows >= 0 && rows < TOKENS
-                ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {
         const int row_first = thread / 32 % 2 * 32;
         const int col_first = thread / 64 % 2 * 64;
@@ -3294,57 +3050,57 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
     } else {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
       __syncthreads();  // xk_tile is read before it is written again
-      const int xk_row_3_end = ROWS - t_tile * 64;
+      const int xk_row_2_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
       const int* const token_at = token + int64_t{t_tile} * 64;
-      const int xk_col_3_end = K - BK * k_tile;
+      const int xk_col_2_end = K - BK * k_tile;
 
       // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
       const bf16_t* const x_at = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
+      if (xk_col_2_end >= 64) {
         #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_2_end ? load_element(token_at + xk_row_2_at)
                 : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol3>(x_at + xk_col_3_at + static_cast<int64_t>(rows)
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
                   * K);
             }
             #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
             }
           }
         }
       } else {
         #pragma unroll
-        for (int xk_row_3_step = 0; xk_row_3_step < kStepsXkRow3; ++xk_row_3_step) {
-          const int xk_row_3_at = xk_row_3_step * kThreadsXkRow3 + xk_row_3_lane;
+        for (int xk_row_2_step = 0; xk_row_2_step < kStepsXkRow2; ++xk_row_2_step) {
+          const int xk_row_2_at = xk_row_2_step * kThreadsXkRow2 + xk_row_2_lane;
           #pragma unroll
-          for (int xk_col_3_step = 0; xk_col_3_step < kStepsXkCol3; ++xk_col_3_step) {
-            const int xk_col_3_at = (xk_col_3_step * kThreadsXkCol3 + xk_col_3_lane) * kWidthXkCol3;
-            const int rows = xk_row_3_at < xk_row_3_end ? load_element(token_at + xk_row_3_at)
+          for (int xk_col_2_step = 0; xk_col_2_step < kStepsXkCol2; ++xk_col_2_step) {
+            const int xk_col_2_at = (xk_col_2_step * kThreadsXkCol2 + xk_col_2_lane) * kWidthXkCol2;
+            const int rows = xk_row_2_at < xk_row_2_end ? load_element(token_at + xk_row_2_at)
                 : int{};
-            Vector<bf16_t, kWidthXkCol3> x_tile = {};
-            if (xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol3>(x_at + xk_col_3_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_3_at);
+            Vector<bf16_t, kWidthXkCol2> x_tile = {};
+            if (xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS) {
+              x_tile = load_single_partial<kWidthXkCol2>(x_at + xk_col_2_at
+                  + static_cast<int64_t>(rows) * K, xk_col_2_end - xk_col_2_at);
             }
             #pragma unroll
-            for (int xk_col_3_sub = 0; xk_col_3_sub < kWidthXkCol3; ++xk_col_3_sub) {
-              const int xk_col_3_el = xk_col_3_at + xk_col_3_sub;
-              const bf16_t xk = xk_row_3_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_3_el < xk_col_3_end ? x_tile[xk_col_3_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_3_at, xk_col_3_el) = xk;
+            for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
+              const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
+              const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
+                  && xk_col_2_el < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
+              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
             }
           }
         }
@@ -3375,63 +3131,6 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           }
         }
       }
-
-      // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
-
-      // matrix_vector_and_groups.tile:51  rows = token[t]
-      const int* const token_at_2 = token + int64_t{t_tile} * 64;
-
-      // matrix_vector_and_groups.tile:55  xk = x[rows, k].fill(0)
-      const bf16_t* const x_at_2 = x + int64_t{BK} * k_tile;
-      if (xk_col_3_end >= 64) {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol4>(x_at_2 + xk_col_4_at + static_cast<int64_t>(rows)
-                  * K);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int xk_row_4_step = 0; xk_row_4_step < kStepsXkRow4; ++xk_row_4_step) {
-          const int xk_row_4_at = xk_row_4_step * kThreadsXkRow4 + xk_row_4_lane;
-          #pragma unroll
-          for (int xk_col_4_step = 0; xk_col_4_step < kStepsXkCol4; ++xk_col_4_step) {
-            const int xk_col_4_at = (xk_col_4_step * kThreadsXkCol4 + xk_col_4_lane) * kWidthXkCol4;
-            const int rows = xk_row_4_at < xk_row_3_end ? load_element(token_at_2 + xk_row_4_at)
-                : int{};
-            Vector<bf16_t, kWidthXkCol4> x_tile = {};
-            if (xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single_partial<kWidthXkCol4>(x_at_2 + xk_col_4_at
-                  + static_cast<int64_t>(rows) * K, xk_col_3_end - xk_col_4_at);
-            }
-            #pragma unroll
-            for (int xk_col_4_sub = 0; xk_col_4_sub < kWidthXkCol4; ++xk_col_4_sub) {
-              const int xk_col_4_el = xk_col_4_at + xk_col_4_sub;
-              const bf16_t xk = xk_row_4_at < xk_row_3_end && rows >= 0 && rows < TOKENS
-                  && xk_col_4_el < xk_col_3_end ? x_tile[xk_col_4_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_4_at, xk_col_4_el) = xk;
-            }
-          }
-        }
-      }
-      __syncthreads();  // xk_tile is written before it is read
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
       {

@@ -16,7 +16,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
@@ -543,6 +543,17 @@ class Kernel:
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Shared memory that a kernel may declare; more must be dynamic (CUDA C++ Programming Guide)."""
+
+
+def mentions(node: object, local: str) -> bool:
+    """Whether an operation or expression, or one inside it, reads the local variable."""
+    if isinstance(node, Local):
+        return node.name == local
+    if isinstance(node, tuple | list):
+        return any(mentions(item, local) for item in node)
+    if not is_dataclass(node):
+        return False
+    return any(mentions(getattr(node, f.name), local) for f in fields(node))
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ class Context:
     """operands whose tiles a ring brings"""
     staged_once: set[int] = field(default_factory=set)
     """operands that were staged in front of a loop"""
+    staged_here: dict[int, tuple[list[k.Op], int, int]] = field(default_factory=dict)
+    """the body in which an operand was staged last, with its consumed axis and extent: later products of that body read the same tile"""
     lower_scalar: Callable[[t.Op], None] = lambda op: None
     """lowers a scalar op once more"""
     holds: frozenset[int] = frozenset()
@@ -176,6 +178,19 @@ class Context:
         local = k.Local(name, I32)
         self.limits[-1][key] = local
         return local
+
+    def drop_limits(self, bounds: Iterable[k.Expr], first: int) -> None:
+        """Forget those of `bounds`, declared at position `first` or later, that nothing emitted since reads."""
+        for bound in bounds:
+            for position in range(first, len(self.out)):
+                op = self.out[position]
+                if isinstance(op, k.Let) and bound == k.Local(op.name, op.rep):
+                    if not any(k.mentions(other, op.name) for other in self.out[position + 1 :]):
+                        del self.out[position]
+                        self.names.used.discard(op.name)
+                        scope = self.limits[-1]
+                        self.limits[-1] = {key: e for key, e in scope.items() if e != bound}
+                    break
 
     # ---- values
 

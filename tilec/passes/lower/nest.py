@@ -9,7 +9,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.interior import Interior, find_interior
+from tilec.passes.interior import Interior
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.body import (
     Body,
@@ -24,7 +24,6 @@ from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import (
     Ring,
-    has_products,
     lower_dot,
     rings,
     stage_now,
@@ -35,13 +34,14 @@ from tilec.passes.lower.questions import (
     coords_for,
     costs_more_later,
     half_values,
+    interior_of,
     is_span_loop,
     meets_others,
     reject_hazards,
 )
 from tilec.passes.lower.reductions import THREAD, lower_reduce
 from tilec.passes.placement import Placement
-from tilec.passes.uses import Definitions, all_ops, operands
+from tilec.passes.uses import Definitions, operands
 
 
 def lower_nest(
@@ -401,8 +401,9 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
-        interior = self._interior(op)
+        interior = interior_of(context, op)
         bounds: list[k.Expr] = []
+        first_bound = len(context.out)
         if interior is not None:
             bounds = [
                 context.limit(interior.first, f"{name}_whole_from"),
@@ -427,22 +428,9 @@ class _Statements:
         context.limits.pop()
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
+        context.drop_limits(bounds, first_bound)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
-
-    def _interior(self, op: t.For) -> Interior | None:
-        """The trips of a loop with products that need no masks, if its bounds are known in front of it."""
-        context = self.context
-        if context.variant.products is None or not has_products(op):
-            return None
-        found = find_interior(context.program, op, context.definitions, context.facts)
-        if found is None:
-            return None
-        inside = {v.id for inner in all_ops(op.body) for v in inner.outs}
-        syms = found.first.variables | found.end.variables
-        if op.index in syms or any(v.kind == "value" and v.key in inside for v in syms):
-            return None
-        return found
 
     def _interior_and_edges(
         self,
@@ -452,7 +440,7 @@ class _Statements:
         interior: Interior,
         bounds: list[k.Expr],
     ) -> None:
-        """The body twice: without masks for the interior's trips, with them for the others."""
+        """The body twice: without masks for the interior's trips, with them for the others; once where no mask is in it."""
         context = self.context
         trip = k.Index(Sym.of(Var(name, "trip")), I32)
         condition: k.Expr = k.Apply("lt", (trip, bounds[1]), BOOL)
@@ -478,7 +466,10 @@ class _Statements:
             bodies.append(tuple(context.out))
             context.out = outer
             context.facts, context.holds = facts, holds
-        context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
+        if bodies[0] == bodies[1]:
+            context.out += bodies[0]
+        else:
+            context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
 
     def _carried_variable(self, carried: t.Carried) -> k.Fragment:
         context = self.context

@@ -154,6 +154,33 @@ def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
     return sorted(needed.values(), key=lambda op: order[id(op)])
 
 
+def _pointers_fit(context: Context) -> bool:
+    """Whether a pointer for each copy of a thread fits beside accumulators, operands, and what computed operands need: a vector
+    and an address for each step."""
+    products = products_of(context)
+    level = context.variant.level
+    words = level.words + products.target.product_registers_besides
+    seen: set[int] = set()
+    for plan in products.plans.values():
+        for operand in (plan.a, plan.b):
+            if not isinstance(operand, Staged) or operand.source.id in seen:
+                continue
+            seen.add(operand.source.id)
+            bits = operand.source.type.dtype.bits
+            area = _padded(context, operand, plan, 0) * _padded(context, operand, plan, 1)
+            steps = -(-area * bits // (128 * level.threads))
+            words += steps * (2 if operand.load is not None else 2 + 128 // 32)
+    words += max(_operand_registers(context, plan) for plan in products.plans.values())
+    return products.target.own_pointers and words <= products.target.registers_per_thread
+
+
+def _operand_registers(context: Context, plan: ProductPlan) -> int:
+    """Registers of one set of a product's operands."""
+    row, col = context.loop_axes(plan.op.out)
+    assert row is not None and col is not None
+    return 4 * (row.layout.steps // 2) + 2 * col.layout.steps
+
+
 def emit_copy(
     context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopAxis], tile: k.TileAddress
 ) -> None:
@@ -174,7 +201,7 @@ def emit_copy(
         coords,
         writable=False,
         span_op=load,
-        own_pointer=aligned and products_of(context).target.own_pointers,
+        own_pointer=aligned and _pointers_fit(context),
     )
     inside_row = _inside(context, row, tile.buffer, False)
     if not vector_access(address, col) or coords[1] is None:
@@ -316,23 +343,23 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             _warp_first(row, 16),
             _warp_first(col, 8),
             bool(products_of(context).beside) and isinstance(a, k.TileAddress),
-            _ahead_fits(context, plan, row, col),
+            _ahead_fits(context, plan),
             span=op.span,
         )
     )
     context.fragments[op.out.id] = target
 
 
-def _ahead_fits(context: Context, plan: ProductPlan, row: k.LoopAxis, col: k.LoopAxis) -> bool:
+def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     """Whether a second set of operand registers fits beside the accumulators."""
-    operands_ = 4 * (row.layout.steps // 2) + 2 * col.layout.steps
+    sets = 2 * _operand_registers(context, plan)
     steps = plan.k_extent // plan.product.k
     threads = context.variant.level.threads
     besides = products_of(context).target.product_registers_besides
     limit = min(255, 65536 // (threads * context.variant.blocks_per_sm))
     if products_of(context).beside or not context.variant.aligned:
         return False  # the general form's copies through registers need them
-    return steps > 1 and context.variant.level.words + 2 * operands_ + besides <= limit
+    return steps > 1 and context.variant.level.words + sets + besides <= limit
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
@@ -345,20 +372,16 @@ def _warp_first(axis: k.LoopAxis, block: int) -> str:
 
 def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
     home = context.staged.get(operand.source.id)
-    loops = (
-        context.definitions.loops.get(operand.load.out.id, ()) if operand.load is not None else ()
-    )
-    if home is not None and (
-        operand.source.id in context.ring_values or _is_outer(context, operand, loops)
-    ):
+    elsewhere = context.ring_values | context.staged_once
+    if home is not None and operand.source.id in elsewhere:
         return home
-    return stage_now(context, operand, plan, span)
-
-
-def _is_outer(context: Context, operand: Staged, loops: tuple[t.Op, ...]) -> bool:
-    """Staged once, in front of the loops around the product."""
-    del loops
-    return operand.source.id in context.staged_once
+    form = (operand.k_axis, plan.k_extent)
+    out, *here = context.staged_here.get(operand.source.id, (None, 0, 0))
+    if home is not None and out is context.out and (*here,) == form:
+        return home
+    tile = stage_now(context, operand, plan, span)
+    context.staged_here[operand.source.id] = (context.out, *form)
+    return tile
 
 
 def _accumulators(context: Context, op: t.Dot) -> k.Fragment:

@@ -6,7 +6,9 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Var
+from tilec.passes.interior import Interior, find_interior
 from tilec.passes.lower.context import Context
+from tilec.passes.lower.products import has_products
 from tilec.passes.uses import Definitions, all_ops
 from tilec.source.diagnostics import fail
 
@@ -119,3 +121,17 @@ def coords_for(
     return tuple(
         None if axis.is_one else c for axis, c in zip(value.type.axes, coords, strict=True)
     )
+
+
+def interior_of(context: Context, op: t.For) -> Interior | None:
+    """The trips of a loop with products that need no masks, if its bounds are known in front of it."""
+    if context.variant.products is None or not has_products(op):
+        return None
+    found = find_interior(context.program, op, context.definitions, context.facts)
+    if found is None:
+        return None
+    inside = {v.id for inner in all_ops(op.body) for v in inner.outs}
+    syms = found.first.variables | found.end.variables
+    if op.index in syms or any(v.kind == "value" and v.key in inside for v in syms):
+        return None
+    return found
