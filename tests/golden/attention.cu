@@ -316,10 +316,20 @@ template <class T>
 __device__ __forceinline__ T max_of(T a, T b) {
   return a > b ? a : b;
 }
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
+  return a > b ? a : b;
+}
 
 /// The lesser of two integers.
 template <class T>
 __device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a < b ? a : b;
 }
 

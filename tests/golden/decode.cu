@@ -314,10 +314,20 @@ template <class T>
 __device__ __forceinline__ T max_of(T a, T b) {
   return a > b ? a : b;
 }
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
+  return a > b ? a : b;
+}
 
 /// The lesser of two integers.
 template <class T>
 __device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a < b ? a : b;
 }
 
@@ -338,6 +348,11 @@ __device__ __forceinline__ T floor_div(T a, T b) {
   } else {
     return b == 0 ? T(0) : static_cast<T>(a / b);
   }
+}
+template <class T, class U>
+__device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()) {
+  using Wide = decltype(true ? T() : U());
+  return floor_div(static_cast<Wide>(a), static_cast<Wide>(b));
 }
 [[maybe_unused]] __device__ __forceinline__ float floor_div(float a, float b) {
   if (b == 0.0f) return a / b;

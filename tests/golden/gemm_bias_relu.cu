@@ -326,6 +326,11 @@ template <class T>
 __device__ __forceinline__ T min_of(T a, T b) {
   return a < b ? a : b;
 }
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
+  return a < b ? a : b;
+}
 
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {

@@ -64,7 +64,7 @@ def run(
     snapshot: Snapshot = lambda name, result: None,
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
-    check_supported(program)
+    check_supported(program, candidate)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
     base_name = spell(program.name)

@@ -134,6 +134,13 @@ class Memory:
                 self.mass = np.zeros(shape)
                 self.added = np.zeros(shape)
 
+    def untouched(self) -> npt.NDArray[np.bool_]:
+        """Where an `inout` tensor still holds, exactly, what it held at first: after a sample of the instances it is not known
+        whether another one writes there."""
+        before = self._view(self.array).astype(self.data.dtype)
+        same: npt.NDArray[np.bool_] = self.data == before
+        return same if self.error is None else same & (self.error == 0.0)
+
     def _accept(self, array: Array) -> None:
         """Raise E0904 where `array` cannot hold the tensor."""
         dtype = storage_dtype(self.tensor.dtype)

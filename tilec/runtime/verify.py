@@ -124,6 +124,8 @@ def interpreter_bounds(case: Case, *, keep_values: bool = True, limit: int = LIM
         else:
             expected = runner.expected(tensor.name)
             value, error_bound = expected.value, expected.bound
+        if tensor.role == "inout" and not selection.complete:
+            error_bound = np.where(memory.untouched(), np.float32(np.inf), error_bound)
         errors[tensor.name] = error_bound
         if keep_values:
             values[tensor.name] = value

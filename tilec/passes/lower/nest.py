@@ -20,6 +20,7 @@ from tilec.passes.lower.body import (
 )
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
+from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import (
     Ring,
@@ -28,7 +29,6 @@ from tilec.passes.lower.products import (
     rings,
     stage_now,
     staged_loads,
-    store_lines,
 )
 from tilec.passes.lower.questions import (
     before_rounding,

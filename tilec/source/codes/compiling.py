@@ -40,6 +40,11 @@ CODES: dict[str, CodeEntry] = {
         "Words of C++ get an underscore in the generated code (`float` becomes `float_`), and double underscores become single "
         "ones. Where another name of the kernel already is that word, rename one.",
     ),
+    "E0516": CodeEntry(
+        "a form of products that cannot be compiled yet",
+        "`schedule mma = wmma` (opaque `nvcuda::wmma` fragments) and `mma = wgmma` (Hopper's asynchronous products) are checked, but "
+        "every product is compiled to `mma.sync` today. Leave the setting out, or write `mma = mma`.",
+    ),
     "E0601": CodeEntry(
         "a tile does not fit",
         "A tile that a loop carries, or that several statements need, must fit the registers of one block. Use a smaller tile "

@@ -1,0 +1,68 @@
+"""What is not compiled, or does not fit, says so with its own code, its place and what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.compiler import compile_file
+from tilec.source.diagnostics import TileError
+
+PRODUCT = """kernel k(a: {a}[M, K], b: {b}[K, N]) -> c: f32[M, N]:
+    {setting}
+    for i, j in parallel(M by 64, N by 64):
+        acc = zeros(f32, i, j)
+        for k in range(K by 32):
+            acc += a[i, k] @ b[k, j]
+        c[i, j] = acc
+"""
+
+CASES = {
+    "E0510": """kernel k(a: bf16[B, 16, 16], b: bf16[B, 16, 16]) -> c: f32[B, 16, 16]:
+    for n in parallel(B by 2):
+        c[n, :, :] = a[n, :, :] @ b[n, :, :]
+""",
+    "E0511": """kernel k(x: f32[64, 64]) -> y: f32[64, 64]:
+    for n in parallel(1):
+        s = sum(x[:, :], axis=0)
+        t = s[:, None] + s[None, :]
+        y[:, :] = t + t.T * sum(t, axis=1)[None, :]
+""",
+    "E0512": """kernel k(x: f32[R, 64]) -> y: f32[R, 64]:
+    for r in parallel(R):
+        y[r, :] = cumsum(x[r, :], axis=0)
+""",
+    "E0513": """kernel k(x: i8[R, 64]) -> y: i4[R, 64]:
+    for r in parallel(R):
+        y[r, :] = x[r, :].to(i4)
+""",
+    "E0514": PRODUCT.format(a="f32", b="f32", setting=""),
+    "E0516": PRODUCT.format(a="bf16", b="bf16", setting="schedule mma = wmma"),
+    "E0603": PRODUCT.format(a="bf16", b="bf16", setting="schedule stages = 64"),
+}
+
+
+def codes(folder: Path, text: str, arch: str = "sm_90") -> list[str]:
+    """Codes of the errors of a program, empty where it compiles."""
+    path = folder / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    try:
+        compile_file(str(path), archs=(arch,))
+    except TileError as error:
+        assert all(d.span is not None and d.span.line > 0 for d in error.diagnostics)
+        assert all("illegal" not in d.message for d in error.diagnostics)
+        return [d.code for d in error.diagnostics if d.level == "error"]
+    return []
+
+
+@pytest.mark.parametrize("code", sorted(CASES))
+def test_the_code_names_the_construct(code: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, CASES[code]) == [code]
+
+
+def test_what_an_older_target_lacks(tmp_path: Path) -> None:
+    text = PRODUCT.format(a="bf16", b="bf16", setting="")
+    assert codes(tmp_path, text, "sm_75") == ["E0514"]
+    assert codes(tmp_path, text, "sm_80") == []
+    assert codes(tmp_path, PRODUCT.format(a="f16", b="f16", setting=""), "sm_75") == []
