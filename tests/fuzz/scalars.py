@@ -162,7 +162,7 @@ FUNCTIONS: dict[str, Callable[[Number], Number]] = {
     "exp": math.exp,
     "sqrt": math.sqrt,
     "floor": lambda x: float(math.floor(x)) if math.isfinite(x) else x,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0,
+    "sigmoid": lambda x: 0.0 if x <= -700 else 1 / (1 + math.exp(-x)),
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "log": math.log,
 }
