@@ -27,7 +27,7 @@ COMPILER  := $(shell find tilec grammar templates -name '*.py' -o -name '*.lark'
 NVCC_EXTRA := $(shell [ -n "$${TILEC_NVCC:-}" ] || command -v nvcc >/dev/null || \
                 compgen -G '/usr/local/cuda*/bin/nvcc' >/dev/null || echo ,nvcc)
 
-.PHONY: help demo test test-wheels samples check bench tutorial lint format golden errors dist nvcc-matrix fuzz clean
+.PHONY: help demo test test-wheels samples check bench tutorial lint format golden errors dist nvcc-matrix fuzz mutants clean
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -44,7 +44,8 @@ help:
 	@echo 'dist         the wheel and the source archive in dist/'
 	@echo 'nvcc-matrix  the samples for every architecture with NVCC="nvcc …" (default: the one found)'
 	@echo 'test-wheels  only what concerns the nvcc of the Python packages'
-	@echo 'fuzz         random programs for FUZZ_SECONDS (60)'
+	@echo 'fuzz         N=200 random programs from SEED=0 on the emulator; what is wrong becomes a case'
+	@echo 'mutants      every barrier, wait, guard and bound of the samples weakened, one at a time'
 	@echo 'clean        remove what was built, .venv too'
 
 # ---- the virtual environment ------------------------------------------------------------------------------------
@@ -142,9 +143,13 @@ NVCC ?=
 nvcc-matrix: $(VENV)/.user
 	$(PY) bench/nvcc_matrix.py $(addprefix --nvcc ,$(NVCC)) --jobs $(JOBS)
 
-FUZZ_SECONDS ?= 60
+N    ?= 200
+SEED ?= 0
 fuzz: $(VENV)/.dev
-	TILEC_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -q tests/fuzz
+	$(PY) -m tests.fuzz -n $(N) --seed $(SEED) --save
+
+mutants: $(VENV)/.dev
+	$(PY) -m tests.mutants
 
 clean:
 	rm -rf $(BUILD) dist $(VENV) *.egg-info tilec.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=int, default=150, help="questions asked to shrink one")
     parser.add_argument("--save", action="store_true", help="save what is wrong as cases")
     options = parser.parse_args()
-    tally, start = Tally(), time.time()
+    tally, start, at = Tally(), time.time(), commit()
     for first in range(options.seed, options.seed + options.n, BATCH):
         seeds = range(first, min(first + BATCH, options.seed + options.n))
         known = len(tally.problems)
@@ -63,29 +63,35 @@ def main() -> int:
                 small = shrunk(problem.program.seed, kind_of(problem), options.shrink)
                 print(save(small or problem), flush=True)
         if options.json:
-            record(Path(options.json), options, tally, time.time() - start)
+            record(Path(options.json), options, tally, time.time() - start, at)
     print(
         f"{tally.programs} programs, {tally.kernels} kernels, {tally.launches} launches, "
-        f"{tally.elements} elements compared, {sum(tally.refused.values())} refused, "
+        f"{tally.elements} elements compared, {tally.scalars} calls confirmed by plain loops, {sum(tally.refused.values())} refused, "
         f"{len({p.program.seed for p in tally.problems})} with a problem, {time.time() - start:.0f} s"
     )
     print({name: round(value, 1) for name, value in tally.seconds.items()}, tally.refused)
     return 1 if tally.problems else 0
 
 
-def record(path: Path, options: argparse.Namespace, tally: Tally, seconds: float) -> None:
-    """The run so far as JSON."""
-    ran = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+def commit() -> str:
+    """What is checked out."""
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def record(path: Path, options: argparse.Namespace, tally: Tally, seconds: float, at: str) -> None:
+    """The run so far as JSON; `at` is the commit that it began with."""
     document = {
         "programs": tally.programs,
         "seed": options.seed,
         "kernels": tally.kernels,
         "launches": tally.launches,
         "elements_compared": tally.elements,
+        "calls_confirmed_by_plain_loops": tally.scalars,
         "refused": dict(sorted(tally.refused.items())),
         "mismatches": sorted({p.program.seed for p in tally.problems}),
         "seconds": round(seconds),
-        "commit": ran.stdout.strip(),
+        "commit": at,
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

@@ -6,12 +6,15 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.fuzz.kernels import Program
+from tests.fuzz.scalars import BITS, FLOATS, Runner, Unknown
+from tests.fuzz.scalars import Tile as Scalars
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
 from tilec.emulator.build import FLAGS, host_toolchain
@@ -22,7 +25,8 @@ from tilec.reference.inputs import make_inputs
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
 from tilec.runtime.gpu_run import prepare_call
-from tilec.runtime.verify import Case, Tolerance, failures, interpreter_bounds, verify
+from tilec.runtime.host import evaluate_sym
+from tilec.runtime.verify import Bounds, Case, Tolerance, failures, interpreter_bounds, verify
 from tilec.source.diagnostics import TileError
 from tilec.syntax.loading import load
 from tilec.toolchain.process import run_tool
@@ -30,6 +34,9 @@ from tilec.toolchain.process import run_tool
 ARCH = "sm_90"
 UNOPTIMISED = ("-O0",)
 """The kernels run once: building them costs more."""
+MOST_SCALARS = 200000
+"""Of the product of dims and tile sizes, up to which plain loops run a call."""
+
 MODES: tuple[Mode, ...] = ("late", "early")
 
 REFUSALS = frozenset(
@@ -58,6 +65,8 @@ class Tally:
     kernels: int = 0
     launches: int = 0
     elements: int = 0
+    scalars: int = 0
+    """calls that plain loops over scalars have confirmed"""
     refused: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -204,6 +213,12 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
             case = Case(kernel.program, files, syntax, sizes, arrays, program.seed)
             bounds = interpreter_bounds(case)
             tally.spent("interpreter", start)
+            start = time.perf_counter()
+            if wrong := against_scalars(case, bounds):
+                problem(f"plain loops: {wrong}", wanted)
+                continue
+            tally.scalars += wrong is not None
+            tally.spent("plain loops", start)
         except TileError as error:
             problem(f"not interpreted: {error.diagnostics[0].message}", wanted)
             continue
@@ -233,6 +248,49 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
             tally.spent("compare", start)
             if wrong := failures(findings):
                 problem("; ".join(wrong), wanted, mode)
+
+
+def against_scalars(case: Case, bounds: Bounds) -> str | None:
+    """Compare the interpreter with plain loops over scalars; None where the call is too large or has a construct that they
+    do not know, else what differs, "" for nothing."""
+    program = case.program
+    numbers = {**case.sizes.numbers, **case.scalars}
+    statics = {n: v for n, v in program.statics.items() if isinstance(v, int)}
+    runner = Runner(case.kernel, {**statics, **program.tiles, **numbers})
+    known = {**statics, **program.tiles, **numbers}
+    volume = prod(max(1, numbers[v.name]) for v in program.dims)
+    volume *= prod(v for v in program.tiles.values())
+    if volume > MOST_SCALARS:
+        return None
+    for tensor in program.tensors:
+        shape = tuple(evaluate_sym(d, known) for d in tensor.dims)
+        array = case.arrays.get(tensor.name)
+        if tensor.dtype.name not in (*BITS, *FLOATS):
+            return None
+        if array is None:
+            data = [0] * prod(shape)
+        else:
+            wide = array.astype(np.float64) if tensor.dtype.is_float else array
+            data = wide.reshape(-1).tolist()
+        present = [[True] * n for n in shape]
+        runner.tensors[tensor.name] = Scalars(data, shape, present, tensor.dtype.name)
+    try:
+        runner.run()
+    except Unknown:
+        return None
+    for tensor in case.written:
+        found = runner.tensors[tensor.name]
+        expected = bounds.values[tensor.name].reshape(-1).astype(np.float64)
+        error = bounds.errors[tensor.name].reshape(-1).astype(np.float64)
+        have = np.array(found.data, np.float64)
+        with np.errstate(all="ignore"):
+            room = error * 1.001 + 1e-9 * np.abs(np.nan_to_num(expected, posinf=0, neginf=0))
+            alike = (have == expected) | (np.isnan(have) & np.isnan(expected)) | np.isinf(error)
+            wrong = np.flatnonzero(~(alike | np.isnan(error) | (np.abs(have - expected) <= room)))
+        if len(wrong):
+            at = int(wrong[0])
+            return f"`{tensor.name}` [{at}]: {have[at]:.9g}, the interpreter {expected[at]:.9g} ± {error[at]:.3g}"
+    return ""
 
 
 def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.fuzz.cases import CASES, replayed
 from tests.fuzz.choices import Choices, shrink
 from tests.fuzz.differential import Tally, run_batch
 from tests.fuzz.forms import generate
+from tests.fuzz.kernels import Written
 
 BATCH = 20
 
@@ -24,6 +26,7 @@ def test_random_programs_compute_what_the_interpreter_does(first: int) -> None:
     assert tally.kernels >= BATCH
     assert tally.launches > 2 * tally.kernels
     assert tally.elements > 10000
+    assert tally.scalars > 10
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.tile")), ids=lambda p: p.stem)
@@ -39,6 +42,25 @@ def test_a_seed_gives_the_same_program() -> None:
     program = generate(choices, 7)
     assert generate(Choices(7), 7) == program
     assert generate(Choices(given=choices.made), 7) == program
+
+
+def test_plain_loops_find_a_wrong_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilec.reference.running_error import BoundedArithmetic
+
+    text = "kernel p[B = 4](x: i32[M, N]) -> y: i32[M]:\n    require N <= 9\n"
+    text += "    for i in parallel(M by B):\n        y[i] = sum(x[i, :], axis=1)\n"
+    program = Written("", (), (), ({},), {}, ({"M": 7, "N": 5},), 3, text)
+    tally = Tally()
+    run_batch([program], tally)
+    assert tally.scalars == 1 and not tally.problems
+    right = BoundedArithmetic.reduce
+
+    def other(self: Any, op: Any, tile: Any, axes: Any, dtype: Any) -> Any:
+        return right(self, "max", tile, axes, dtype)
+
+    monkeypatch.setattr(BoundedArithmetic, "reduce", other)
+    run_batch([program], tally)
+    assert tally.problems and "plain loops" in tally.problems[0].what
 
 
 def test_choices_shrink_to_the_smallest_that_fails() -> None:

@@ -176,7 +176,8 @@ class Accessor:
             error = np.where(error > 0, error + own, 0.0)
         short = error.astype(np.float32)
         short = np.where(np.isnan(short), np.float32(0), short)
-        return np.where(short > 0, np.nextafter(short, np.float32(np.inf)), short)
+        # one that is less than the least float32 is no 0
+        return np.where(error > 0, np.nextafter(short, np.float32(np.inf)), short)
 
     # ---- pointwise accesses
 
