@@ -76,12 +76,23 @@ def wrapped(value: Number, dtype: str) -> Number:
     return value - (1 << bits) if dtype[0] == "i" and value >> (bits - 1) else value
 
 
+OVERFLOW = {
+    "bf16": (2 - 2**-8) * 2.0**127,
+    "f16": 65520.0,
+    "f32": (2 - 2**-24) * 2.0**127,
+    "f64": math.inf,
+}
+"""From here on a value rounds to infinity."""
+
+
 def converted(value: Number, source: str, target: str) -> Number:
     """`.to` of one element; rounding of floats is left to the bound."""
     if target == "bool":
         return bool(value)
     if target in FLOATS:
-        return float(value)
+        value = float(value)
+        beyond = abs(value) >= OVERFLOW[target]
+        return math.copysign(math.inf, value) if beyond else value
     if isinstance(value, float):
         if math.isnan(value):
             return 0

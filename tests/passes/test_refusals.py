@@ -66,3 +66,25 @@ def test_what_an_older_target_lacks(tmp_path: Path) -> None:
     assert codes(tmp_path, text, "sm_75") == ["E0514"]
     assert codes(tmp_path, text, "sm_80") == []
     assert codes(tmp_path, PRODUCT.format(a="f16", b="f16", setting=""), "sm_75") == []
+
+
+ARGMAX = """kernel k(x: i32[M, E, C]) -> y: i32[E, C]:
+    require C <= 130
+    require E <= 20
+    for i in parallel(M by 100):
+        y[:, :] = argmax(x[i, :, :].to(u8), axis = 0)
+"""
+
+
+def test_pairs_of_a_value_and_a_coordinate_count_as_wide_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(ARGMAX, encoding="utf-8")
+    kernels = compile_file(str(path), archs=("sm_80",)).kernels[0].lowered["sm_80"]
+    most = max(kernel.shared_bytes for kernel in kernels)
+    assert most > 48 * 1024 and max(kernels, key=lambda k: k.shared_bytes).dynamic
+    with pytest.raises(TileError) as refused:
+        compile_file(str(path), archs=("sm_86",))
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E0603"
+    assert f"needs {most} bytes of shared memory" in diagnostic.message
+    assert any("argmax" in note for note in diagnostic.notes)

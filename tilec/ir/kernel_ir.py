@@ -123,6 +123,13 @@ class SharedBuffer:
     count_text: str = ""
     """the count in terms of the configuration's constants"""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes, up to a multiple of 16. A pair of a value and a coordinate is as wide as the wider of both, twice."""
+        width = self.rep.bits // 8
+        element = 2 * max(width, 4) if self.indexed else width
+        return -(-self.count * element // 16) * 16
+
 
 @dataclass(frozen=True)
 class TileBuffer:
@@ -535,10 +542,7 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
-        return sum(b.bytes for b in self.tiles) + sum(
-            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
-            for b in self.shared
-        )
+        return sum(b.bytes for b in self.tiles) + sum(b.bytes for b in self.shared)
 
 
 STATIC_SHARED_LIMIT = 48 * 1024

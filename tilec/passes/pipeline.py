@@ -96,6 +96,7 @@ def run(
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
+            _check_shared(kernel, target)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, numeric))
             decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
@@ -126,6 +127,21 @@ def _check_names(program: t.Program, spell: Spelling) -> None:
                 program.span,
                 help="rename one of them",
             )
+
+
+def _check_shared(kernel: k.Kernel, target: Target) -> None:
+    """Raises E0603 where a block would need more shared memory than the target has."""
+    if kernel.shared_bytes > target.shared_per_block_optin:
+        sizes = {b.name: b.bytes for b in kernel.tiles} | {b.name: b.bytes for b in kernel.shared}
+        largest = max(sizes, key=sizes.__getitem__)
+        raise fail(
+            "E0603",
+            f"`{kernel.name}` needs {kernel.shared_bytes} bytes of shared memory, {target.arch} has "
+            f"{target.shared_per_block_optin} for a block",
+            kernel.span,
+            note=f"`{largest}` takes {sizes[largest]} of them",
+            help="use smaller tiles, bound the sizes with `require`, or reduce along fewer elements at once",
+        )
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:

@@ -57,8 +57,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0603": CodeEntry(
         "too much shared memory",
-        "The operand tiles of the products, times the depth of the ring, must fit the shared memory that the target gives one block. "
-        "Use smaller tiles (`-D BK=32`) or `schedule stages = 2`.",
+        "The operand tiles of the products, times the depth of the ring, and the partial results of reductions must fit the shared "
+        "memory that the target gives one block. Use smaller tiles (`-D BK=32`) or `schedule stages = 2`.",
     ),
     "W0601": CodeEntry(
         "a row is read more than once",
