@@ -80,6 +80,8 @@ def converted(value: Number, source: str, target: str) -> Number:
     """`.to` of one element; rounding of floats is left to the bound."""
     if target == "bool":
         return bool(value)
+    if target == "f16" and abs(value) >= 65520:
+        return math.copysign(math.inf, value)
     if target in FLOATS:
         return float(value)
     if isinstance(value, float):

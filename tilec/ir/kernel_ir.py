@@ -123,6 +123,12 @@ class SharedBuffer:
     count_text: str = ""
     """the count in terms of the configuration's constants"""
 
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element; a pair has a 4-byte coordinate, at which a narrow value is aligned."""
+        size = self.rep.bits // 8
+        return 2 * max(4, size) if self.indexed else size
+
 
 @dataclass(frozen=True)
 class TileBuffer:
@@ -536,8 +542,7 @@ class Kernel:
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
         return sum(b.bytes for b in self.tiles) + sum(
-            -(-b.count * (b.rep.bits // 8 * (2 if b.indexed else 1)) // 16) * 16
-            for b in self.shared
+            -(-b.count * b.element_bytes // 16) * 16 for b in self.shared
         )
 
 

@@ -96,6 +96,7 @@ def run(
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
+            _check_shared(kernel, target)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, numeric))
             decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
@@ -110,6 +111,18 @@ def run(
         tuple(decisions),
         tuple(warnings),
     )
+
+
+def _check_shared(kernel: k.Kernel, target: Target) -> None:
+    """Raises E0603 where a kernel needs more shared memory than a block gets."""
+    if kernel.shared_bytes > target.shared_per_block_optin:
+        raise fail(
+            "E0603",
+            f"`{kernel.name}` needs {kernel.shared_bytes} bytes of shared memory, {target.arch} has "
+            f"{target.shared_per_block_optin} for a block",
+            kernel.span,
+            help="use smaller tiles, or reduce an axis that fewer warps share",
+        )
 
 
 def _check_names(program: t.Program, spell: Spelling) -> None:
