@@ -35,9 +35,10 @@ def _grid(w: Writer, dims: tuple[str, ...], spans: tuple[str, ...], rows: int = 
         names.append(row)
         ranges.append(f"R{n}")
     for span, dim in zip(spans, dims, strict=True):
-        w.axes[span] = Axis(span, dim)
+        tile = w.tile()
+        w.axes[span] = Axis(span, dim, tile=tile)
         names.append(span)
-        ranges.append(f"{dim} by {w.tile()}")
+        ranges.append(f"{dim} by {tile}")
     w.line(f"for {', '.join(names)} in parallel({', '.join(ranges)}):")
     w.depth += 1
 
@@ -343,7 +344,7 @@ def product(w: Writer) -> None:
         w.rows.append(("r", "R0"))
         names.insert(0, "r")
         ranges.insert(0, "R0")
-    w.axes.update(i=Axis("i", "M"), j=Axis("j", "N"))
+    w.axes.update(i=Axis("i", "M", tile="BM"), j=Axis("j", "N", tile="BN"))
     w.line(f"for {', '.join(names)} in parallel({', '.join(ranges)}):")
     w.depth = 1
     dtype = c.pick(("bf16", "f16", "i8"))
@@ -406,7 +407,7 @@ def chained(w: Writer) -> None:
     w.static_axis(depth)
     w.static_axis(width)
     w.tiles.update({n: (c.pick(PRODUCT_TILES), c.pick(PRODUCT_TILES)) for n in ("BM", "BN")})
-    w.axes.update(i=Axis("i", "M"))
+    w.axes.update(i=Axis("i", "M", tile="BM"))
     if c.chance(30):
         w.rows.append(("r", "R0"))
         w.line("for r, i in parallel(R0, M by BM):")

@@ -54,6 +54,8 @@ class Axis:
     dim: str
     whole: bool = False
     static: bool = False
+    tile: str = ""
+    """of a grid's span, the name of its tile size"""
 
     @property
     def term(self) -> str:
@@ -195,6 +197,11 @@ class Writer:
         c = self.choices
         dims = [dim for _, dim in self.rows] + [self.axes[a].dim for a in axes]
         terms = [row for row, _ in self.rows] + [self.axes[a].term for a in axes]
+        # an element for each instance: no two may store to one place
+        for a in self.axes.values():
+            if a.tile and a.name not in axes:
+                dims.insert(0, f"ceildiv({a.dim}, {a.tile})")
+                terms.insert(0, f"{a.name}.start // {a.tile}")
         value = cast(value, dtype) if _explicit(value.dtype, dtype) else value
         text = self.filling(axes, value)
         if not dims:
