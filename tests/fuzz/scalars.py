@@ -379,8 +379,10 @@ class Runner:
                 present = []
                 for extent in node.arguments[skip:]:
                     value = self.value(extent)
-                    tile = value.tile() if isinstance(value, Span) else None
-                    present.append([True] * int(value.data[0]) if tile is None else tile.present[0])  # type: ignore[union-attr]
+                    if isinstance(value, Span):
+                        present.append(value.tile().present[0])
+                    else:
+                        present.append([True] * int(value.data[0]))
                 shape = tuple(map(len, present))
                 count = math.prod(shape)
                 dtype = _word(node.arguments[0])

@@ -355,8 +355,10 @@ def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     sets = 2 * _operand_registers(context, plan)
     steps = plan.k_extent // plan.product.k
     threads = context.variant.level.threads
-    besides = products_of(context).target.product_registers_besides
-    limit = min(255, 65536 // (threads * context.variant.blocks_per_sm))
+    target = products_of(context).target
+    besides = target.product_registers_besides
+    share = target.registers_per_sm // (threads * context.variant.blocks_per_sm)
+    limit = min(target.registers_per_thread, share)
     if products_of(context).beside or not context.variant.aligned:
         return False  # the general form's copies through registers need them
     return steps > 1 and context.variant.level.words + sets + besides <= limit
