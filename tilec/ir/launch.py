@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
 
@@ -62,13 +63,31 @@ class ScalarArgument:
     name: str
 
 
-Argument: TypeAlias = "PointerArgument | IntegerArgument | ScalarArgument"
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A map by which bulk copies address a tensor (`cuTensorMapEncodeTiled`), 128 bytes by value. All lists have the fastest axis
+    first: `dims` in elements, `strides` in bytes of every axis but the first, `box` the elements of one copy. `swizzle`: 0, 32, 64 or 128
+    bytes, what a row of the box spans at most."""
+
+    name: str
+    tensor: str
+    dtype: DType
+    dims: tuple[Sym, ...]
+    strides: tuple[Sym, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+Argument: TypeAlias = "PointerArgument | IntegerArgument | ScalarArgument | TensorMapArgument"
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: `grid` CTAs (one dimension; 0 or less: nothing is launched) of `block` threads with `shared_bytes`
-    of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs."""
+    of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs.
+
+    `cluster` CTAs form a cluster (the kernel's own attribute says so too); the grid is a multiple of it. `resident` > 0: no more CTAs
+    than the device holds at once with that many on a multiprocessor, in whole clusters; each walks several instances."""
 
     kernel: str
     condition: LaunchCondition
@@ -77,6 +96,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     cluster: int = 1
+    resident: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,5 +157,6 @@ def product(factors: tuple[Sym, ...]) -> Sym:
 
 __all__ = [
     "Aligned", "AllOf", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument", "Launch",
-    "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "Workspace", "product",
+    "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "TensorMapArgument", "Workspace",
+    "product",
 ]  # fmt: skip
