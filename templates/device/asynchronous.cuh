@@ -380,3 +380,21 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 //@ end
+
+//@ primitive RingPlace
+/// A place in a ring of kSlots slots; the parity changes with every round.
+template <int kSlots>
+struct RingPlace {
+  int slot;
+  int parity;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  /// The slot before this one.
+  __device__ __forceinline__ int previous() const { return (slot == 0 ? kSlots : slot) - 1; }
+};
+//@ end

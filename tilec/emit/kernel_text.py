@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.types import DEVICE
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
@@ -27,7 +28,7 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-_FAMILIES = ("scalars", "copies", "products", "structure")
+_FAMILIES = ("scalars", "copies", "products", "asynchronous", "structure")
 
 
 @cache
@@ -120,6 +121,10 @@ class KernelWriter:
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
+            case a.Instances():
+                text = macro(op, self, self.block(op.body))
+            case a.Roles():
+                text = macro(op, self, self.block(op.producer), self.block(op.consumer))
             case _:
                 text = macro(op, self)
         return comment + str(text).strip("\n")
@@ -201,6 +206,22 @@ class KernelWriter:
         if op.guards:
             text = f"{self.renderer.conjunction(op.guards, 8)} ? {text} : 0"
         return text
+
+    def box_coordinates(self, op: a.TensorCopy, col: str, row: str) -> str:
+        """Coordinates of a copy as further arguments, the fastest first."""
+        parts: list[str] = []
+        for n, coordinate in enumerate(op.coordinates):
+            added = col if n == 0 else row if n == op.row_axis else "0"
+            text = self.expr(coordinate)
+            if added != "0":
+                text = added if text == "0" else f"{self.operand(coordinate)} + {added}"
+            parts.append(f", {text}")
+        return "".join(parts)
+
+    @property
+    def consumers(self) -> int:
+        """Threads that meet at the barriers of a kernel with roles, 0 where all do."""
+        return self.kernel.workers if self.kernel.producers else 0
 
     def element_type(self, fragment: k.Fragment) -> str:
         """Type of a fragment's array elements: a vector where an axis is vectorised."""

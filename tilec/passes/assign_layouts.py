@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
@@ -28,6 +29,9 @@ from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
+
+if TYPE_CHECKING:
+    from tilec.passes.asynchronous import Asynchronous
 
 LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
 """(threads, vectors per thread) for 16-byte vectors, by size."""
@@ -75,6 +79,7 @@ class Variant:
     blocks_per_sm: int = 1
     products: Products | None = None
     stages: int = 2
+    asynchronous: Asynchronous | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

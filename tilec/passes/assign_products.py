@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
-from tilec.ir.launch import AllOf
+from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked
 from tilec.passes.assign_layouts import Assignment, Level, Variant
+from tilec.ir.symbolic import Sym
+from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
 from tilec.passes.products import Products, Staged
@@ -38,6 +40,7 @@ class ProductAssignment(Assignment):
         self.candidate = candidate
         self.products = products
         self.staged: dict[int, int] = {}
+        self.unsuited = ""
         definitions = Definitions.of(nest.body)
         for plan in products.plans.values():
             for operand in (plan.a, plan.b):
@@ -60,11 +63,27 @@ class ProductAssignment(Assignment):
 
     def variants(self) -> tuple[Variant, ...]:
         """The aligned form and the general one."""
-        level = self._product_level()
+        level = self._product_level(self.products)
         stages, stage_bytes = self._stages()
         conditions, divisors, accesses = self._alignment(2)
         result = []
-        if accesses:
+        form = self._asynchronous(accesses)
+        if form is not None:
+            result.append(
+                Variant(
+                    "",
+                    self._product_level(form.products),
+                    AllOf((*conditions, *self._not_empty())),
+                    tuple(divisors),
+                    frozenset(accesses),
+                    1,
+                    1,
+                    form.products,
+                    stages,
+                    form,
+                )
+            )
+        elif accesses:
             result.append(
                 Variant(
                     "",
@@ -78,11 +97,45 @@ class ProductAssignment(Assignment):
                     stages,
                 )
             )
-        if conditions or not accesses:
+        if conditions or not accesses or form is not None:
             result.append(
                 Variant("any", level, AllOf(()), (), frozenset(), 1, 1, self.products, stages)
             )
         return tuple(result)
+
+    def _asynchronous(self, aligned: set[int]) -> Asynchronous | None:
+        """The form with bulk copies and warpgroup products, where it suits the nest."""
+        if self.candidate.mma == "mma" or "wgmma" not in self.target.features:
+            return None
+        try:
+            form = plan_asynchronous(
+                self.program,
+                self.nest,
+                self.axes,
+                self.target,
+                self.products,
+                self.candidate.warps,
+                self.candidate.stages,
+            )
+            for channel in form.channels:
+                for member in channel.members:
+                    if id(member.load) not in aligned:
+                        raise Unsuited(f"`{member.load.access.tensor}` is not known to be aligned")
+        except Unsuited as reason:
+            self.unsuited = str(reason)
+            return None
+        return form
+
+    def _not_empty(self) -> list[LaunchCondition]:
+        """A tensor map needs a tensor with elements."""
+        names = {o.load.access.tensor for p in self.products.plans.values()
+                 for o in (p.a, p.b) if isinstance(o, Staged) and o.load is not None}
+        dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
+        return [
+            t.HostOp(">", (dim, Sym.of(0)))
+            for dim in sorted(dims, key=str)
+            if not self.facts.prove_nonnegative(dim - 1)
+        ]
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
@@ -133,12 +186,12 @@ class ProductAssignment(Assignment):
         last = classes[-1] if classes else None
         return last is not None and last.number in self.products.columns
 
-    def _product_level(self) -> Level:
+    def _product_level(self, products: Products) -> Level:
         axes: dict[int, LoopAxis] = {}
         for found in self.axes.classes:
-            layout: AxisLayout | None = self.products.layouts.get(found.number)
+            layout: AxisLayout | None = products.layouts.get(found.number)
             if layout is None:
-                if found.number in self.products.consumed and self._only_staged(found.number):
+                if found.number in products.consumed and self._only_staged(found.number):
                     continue
                 capacity = found.capacity
                 if capacity is None or capacity > LARGEST_LOOSE_CLASS:
@@ -156,9 +209,9 @@ class ProductAssignment(Assignment):
                 self.names[found.number],
                 layout,
                 found.extent,
-                found.number in self.products.columns,
+                found.number in products.columns,
             )
-        return Level(axes, 32 * self.products.warps, self.products.accumulators)
+        return Level(axes, 32 * products.warps, products.accumulators)
 
     def _only_staged(self, number: int) -> bool:
         """Whether an axis belongs to operands of products only."""

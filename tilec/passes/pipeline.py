@@ -145,7 +145,15 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
-    grid = ceildiv(numeric(kernel.instances), kernel.batch)
+    instances = kernel.instances
+    if kernel.cluster > 1:
+        instances = product(
+            tuple(
+                ceildiv(d.trips, kernel.cluster) if d.name == kernel.cluster_digit else d.trips
+                for d in kernel.grid
+            )
+        )
+    grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     return Launch(
         kernel.name,
         _numbers(variant.condition, numeric),
@@ -153,6 +161,8 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.threads,
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
+        kernel.cluster,
+        1 if variant.asynchronous is not None else 0,
     )
 
 
