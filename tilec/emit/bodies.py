@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
-from tilec.emit.expressions import SUM, UNARY
+from tilec.emit.grid import decode
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
@@ -189,41 +189,10 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
             value += f" % kThreads{axis.suffix}"
         lanes.insert(0, f"const int {axis.lane} = {value};")
         words.add("thread")
-    grid: list[str] = []
-    used = [d for d in kernel.grid if d.name in words]
-    live = "live" in words
-    render = writer.renderer
-    if used or live:
-        first = "static_cast<int>(blockIdx.x)"
-        if kernel.batch > 1:
-            first = "static_cast<int>(blockIdx.x) * kInstances + thread / kGroup"
-            words.add("thread")
-        single = len(kernel.grid) == 1
-        name = kernel.grid[0].name if single else "instance"
-        if single and kernel.grid[0].backwards:
-            last = f"{render.sym(kernel.grid[0].trips).at(SUM)} - 1"
-            first = f"{last} - ({first})" if kernel.batch > 1 else f"{last} - {first}"
-        grid.append(f"const int {name} = {first};" if single else f"int instance = {first};")
-        if live:
-            total = render.sym(kernel.instances).at(4)
-            grid.append(f"const bool live = {name} < {total};")
-        if not single:
-            for digit_ in reversed(kernel.grid[1:]):
-                trips = render.sym(digit_.trips)
-                if digit_.name in words:
-                    number = f"instance % {trips.at(UNARY)}"
-                    if digit_.backwards:
-                        number = f"{trips.at(SUM)} - 1 - {number}"
-                    grid.append(f"const int {digit_.name} = {number};")
-                grid.append(f"instance /= {trips.text};")
-            if kernel.grid[0].name in words:
-                outermost = kernel.grid[0]
-                number = "instance"
-                if outermost.backwards:
-                    number = f"{render.sym(outermost.trips).at(SUM)} - 1 - instance"
-                grid.append(f"const int {outermost.name} = {number};")
-            else:
-                grid = _drop_last_division(grid)
+    first = "static_cast<int>(blockIdx.x)"
+    if kernel.batch > 1:
+        first += " * kInstances + thread / kGroup"
+    grid = decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
@@ -239,9 +208,3 @@ def _first_coordinate(axis: k.LoopAxis) -> str:
         value += f" % {digit.radix}"
         parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
     return " + ".join(parts) or "0"
-
-
-def _drop_last_division(lines: list[str]) -> list[str]:
-    while lines and lines[-1].startswith("instance /="):
-        lines = lines[:-1]
-    return lines

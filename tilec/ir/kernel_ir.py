@@ -511,6 +511,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
+    swept: int = 1
+    """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 
 
 @dataclass(frozen=True)

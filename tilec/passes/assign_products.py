@@ -227,7 +227,8 @@ class ProductAssignment(Assignment):
         return True
 
     def _stages(self) -> tuple[int, int]:
-        """Ring depth from the shared memory of about two resident CTAs, and the bytes of one trip."""
+        """Ring depth from the shared memory of about two resident CTAs, of one where less than three stages fit; 1: each tile is
+        staged where it is used. And the bytes of one trip."""
         ring = 0
         fixed = 0
         for plan in self.products.plans.values():
@@ -248,18 +249,19 @@ class ProductAssignment(Assignment):
                 ring, fixed = (ring + size, fixed) if in_loop else (ring, fixed + size)
         limit = self.target.shared_per_block_optin
         if self.candidate.stages is not None:
-            stages = max(2, self.candidate.stages)
+            stages = self.candidate.stages
         else:
             share = self.target.shared_per_sm // 2 - SHARED_RESERVE
             room = (share if ring * 3 + fixed <= share else limit) - fixed
-            stages = min(4, max(2, room // ring)) if ring else 2
+            stages = min(4, max(1, room // ring)) if ring else 1
         if ring * stages + fixed > limit:
             raise fail(
                 "E0603",
-                f"the operand tiles need {ring * stages + fixed} bytes of shared memory, {self.target.arch} has {limit} for a block",
+                f"the operand tiles need {ring * stages + fixed} bytes of shared memory"
+                f"{' with one stage' if stages == 1 else ''}, {self.target.arch} has {limit} for a block",
                 self.nest.span,
-                note=f"{stages} stages of {ring} bytes, and {fixed} bytes that are loaded once",
-                help="use smaller tiles or fewer `stages`",
+                note=f"{stages} stage{'s' * (stages > 1)} of {ring} bytes, and {fixed} bytes that are staged once or computed",
+                help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
 

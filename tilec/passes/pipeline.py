@@ -90,9 +90,13 @@ def run(
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(
-                program, nest, axes, placement, variant, name, f"{base}_body", spell
-            )
+            while True:
+                kernel = lower_nest(
+                    program, nest, axes, placement, variant, name, f"{base}_body", spell
+                )
+                if not _shallower(kernel, variant, target, candidate):
+                    break
+                variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -127,6 +131,13 @@ def _check_names(program: t.Program, spell: Spelling) -> None:
                 program.span,
                 help="rename one of them",
             )
+
+
+def _shallower(kernel: k.Kernel, variant: Variant, target: Target, candidate: Candidate) -> bool:
+    """Whether rings of one stage less are worth a try: with what the nest needs beside its operands a block has too much."""
+    too_much = kernel.shared_bytes > target.shared_per_block_optin
+    automatic = variant.products is not None and candidate.stages is None
+    return too_much and automatic and variant.stages > 1
 
 
 def _check_shared(kernel: k.Kernel, target: Target) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -9,6 +11,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.grid_order import rows_of_a_group
 from tilec.passes.interior import Interior
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles, with_roles
@@ -88,6 +91,8 @@ def lower_nest(
         context.var_names[loop.index] = c_name
         grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
+    if len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
+        grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
     context.lower_scalar = statements.op
     roles = statements.roles

@@ -99,9 +99,12 @@ def turned(operand: Staged) -> bool:
 
 
 def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
-    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead."""
+    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead; none where a
+    ring has one stage."""
     found: list[tuple[ProductPlan, Staged]] = []
     seen: set[int] = set()
+    if context.variant.stages == 1:
+        return found
     for plan in products_of(context).plans.values():
         for operand in (plan.a, plan.b):
             if not isinstance(operand, Staged) or operand.load is None or turned(operand):
