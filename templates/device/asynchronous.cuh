@@ -398,3 +398,15 @@ struct RingPlace {
   __device__ __forceinline__ int previous() const { return (slot == 0 ? kSlots : slot) - 1; }
 };
 //@ end
+
+//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
+/// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
+/// alignment on: the launch has as many bytes more.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared_aligned() {
+  extern __shared__ uint4 dynamic_shared_storage[];
+  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
+  const uint32_t beyond = shared_address(base) % alignof(T);
+  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+}
+//@ end

@@ -12,7 +12,7 @@ from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.facts import Facts
-from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument, TensorMapArgument
 from tilec.ir.tile_ir import Program
 
 _WORD = re.compile(r"\w+")
@@ -55,7 +55,7 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
             [*first.tiles, *fixed],
             first.parameters,
             first.shared,
-            "dynamic_shared" if first.kernel.dynamic else "cta_shared",
+            _storage(first.kernel),
             first.prologue,
             first.text,
         )
@@ -73,13 +73,24 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
                             draft.guard,
                             draft.kernel.threads,
                             draft.kernel.blocks_per_sm,
-                            draft.parameters,
+                            draft.kernel.cluster,
+                            [
+                                p.replace("const CUtensorMap& ", "const __grid_constant__ CUtensorMap ")
+                                for p in draft.parameters
+                            ],
                             f"{name}{template}({arguments})",
                         )
                     )
                 )
             )
     return KernelTexts(tuple(bodies), tuple(wrappers))
+
+
+def _storage(kernel: k.Kernel) -> str:
+    """The primitive that gives the shared memory."""
+    if kernel.panels:
+        return "dynamic_shared_aligned"
+    return "dynamic_shared" if kernel.dynamic else "cta_shared"
 
 
 @dataclass
@@ -113,6 +124,10 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
+    shared += [
+        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];" for b in kernel.panels
+    ]
+    shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
     for axis in kernel.axes:
@@ -126,7 +141,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
             ("Width", axis.layout.vector),
         ):
             constants[f"k{name}{axis.suffix}"] = number
-    constants["kGroup"] = kernel.threads // kernel.batch
+    constants["kGroup"] = kernel.workers // kernel.batch
     constants["kInstances"] = kernel.batch
     words = set(_WORD.findall(everything))
     constants = {c: n for c, n in constants.items() if c in words}
@@ -150,6 +165,9 @@ def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str
             case IntegerArgument():
                 name = c_name(argument.name)
                 parameters.append(f"{'int64_t' if argument.wide else 'int'} {name}")
+            case TensorMapArgument():
+                name = c_name(argument.name)
+                parameters.append(f"const CUtensorMap& {name}")
             case ScalarArgument():
                 dtype = scalars[argument.name]
                 name = c_name(argument.name)
@@ -185,10 +203,14 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         value = "thread"
         if digit.divisor > 1:
             value = f"thread / {digit.divisor}"
-        if digit.divisor * digit.radix < kernel.threads:
+        if digit.divisor * digit.radix < kernel.workers:
             value += f" % kThreads{axis.suffix}"
         lanes.insert(0, f"const int {axis.lane} = {value};")
         words.add("thread")
+    if kernel.producers:
+        lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
+        rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
+        return [*lanes, *rank, *_barriers(kernel)]
     first = "static_cast<int>(blockIdx.x)"
     if kernel.batch > 1:
         first += " * kInstances + thread / kGroup"
@@ -196,6 +218,17 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
+
+
+def _barriers(kernel: k.Kernel) -> list[str]:
+    """The barriers' first state, set by one thread."""
+    lines = ["if (thread == 0) {"]
+    for barrier in kernel.barriers:
+        lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
+        lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
+        lines.append("}")
+    meet = "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    return [*lines, "barrier_init_fence();", "}", meet]
 
 
 def _first_coordinate(axis: k.LoopAxis) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from tilec.emit.expressions import PRODUCT, SUM, UNARY, Renderer
 from tilec.ir import kernel_ir as k
+from tilec.ir.launch import product
+from tilec.ir.symbolic import ceildiv
 
 
 def decode(
@@ -42,6 +45,30 @@ def decode(
     while lines[-1].startswith("instance /="):
         lines.pop()
     return lines
+
+
+def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
+    """The head of the loop over the instances of a CTA, or of its cluster, and what it declares."""
+    number, first, step = "tile", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
+    grid = kernel.grid
+    tail: list[str] = []
+    words = set(words)
+    if kernel.cluster > 1:
+        number, first, step = "pair", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
+        name = kernel.cluster_digit
+        if name in words:
+            tail = [f"const int {name} = {name}_pair * {kernel.cluster} + rank;"]
+            words.add(f"{name}_pair")
+        grid = tuple(
+            replace(d, name=f"{name}_pair", trips=ceildiv(d.trips, kernel.cluster))
+            if d.name == name
+            else d
+            for d in grid
+        )
+    instances = product(tuple(d.trips for d in grid))
+    walked = replace(kernel, grid=grid, instances=instances)
+    head = f"for (int {number} = {first}; {number} < {render.sym(instances).at(4)}; {number} += {step}) {{"
+    return [head, *decode(walked, render, words, number), *tail]
 
 
 def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:

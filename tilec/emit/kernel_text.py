@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
+from tilec.emit.grid import instance_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -122,7 +123,10 @@ class KernelWriter:
             case k.IfUniform():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
-                text = macro(op, self, self.block(op.body))
+                inner = self.block(op.body)
+                words = set(re.findall(r"\w+", inner))
+                head = "\n".join(instance_loop(self.kernel, self.renderer, words))
+                text = macro(op, self, head, inner)
             case a.Roles():
                 text = macro(op, self, self.block(op.producer), self.block(op.consumer))
             case _:
