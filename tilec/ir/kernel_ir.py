@@ -532,6 +532,8 @@ class Kernel:
     body: tuple[Op, ...]
     names: tuple[tuple[Var, str], ...] = ()
     live: bool = False
+    cluster: int = 1
+    """CTAs of a cluster"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property
