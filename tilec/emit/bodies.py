@@ -12,8 +12,14 @@ from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.facts import Facts
-from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument, TensorMapArgument
+from tilec.ir.launch import (
+    IntegerArgument,
+    PointerArgument,
+    ScalarArgument,
+    TensorMapArgument,
+)
 from tilec.ir.tile_ir import Program
+from tilec.source.exhaustive import assert_never
 
 _WORD = re.compile(r"\w+")
 
@@ -71,13 +77,10 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
                         unit["wrapper"](
                             draft.kernel.name,
                             draft.guard,
+                            draft.kernel.cluster,
                             draft.kernel.threads,
                             draft.kernel.blocks_per_sm,
-                            draft.kernel.cluster,
-                            [
-                                p.replace("const CUtensorMap& ", "const __grid_constant__ CUtensorMap ")
-                                for p in draft.parameters
-                            ],
+                            [_entry_parameter(p) for p in draft.parameters],
                             f"{name}{template}({arguments})",
                         )
                     )
@@ -165,16 +168,26 @@ def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str
             case IntegerArgument():
                 name = c_name(argument.name)
                 parameters.append(f"{'int64_t' if argument.wide else 'int'} {name}")
-            case TensorMapArgument():
-                name = c_name(argument.name)
-                parameters.append(f"const CUtensorMap& {name}")
             case ScalarArgument():
                 dtype = scalars[argument.name]
                 name = c_name(argument.name)
                 narrow = dtype.is_float and dtype.bits < 32
                 parameters.append(f"{'float' if narrow else DEVICE[dtype]} {name}")
+            case TensorMapArgument():
+                name = c_name(argument.name)
+                parameters.append(f"{_MAP}& {name}")
+            case _:
+                assert_never(argument)
         names.append(name)
     return parameters, names
+
+
+_MAP = "const CUtensorMap"
+
+
+def _entry_parameter(parameter: str) -> str:
+    """A parameter of a body as the entry point has it: a map by value, where copies find it."""
+    return parameter.replace(f"{_MAP}&", "const __grid_constant__ CUtensorMap")
 
 
 def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
