@@ -222,6 +222,23 @@ class KernelWriter:
             parts.append(f", {text}")
         return "".join(parts)
 
+    def chunk(self, op: a.SendChunks, number: int) -> str:
+        """The registers of a chunk: of its upper and its lower rows."""
+        block, panel = divmod(number, op.panels)
+        columns = op.buffer.cols // 8 * panel
+        added = f" + {columns}" if columns else ""
+        name = op.source.name
+        return f"{name}[{2 * block}]{added}, {name}[{2 * block + 1}]{added}"
+
+    def chunk_coordinates(self, op: a.SendChunks, number: int) -> str:
+        """Coordinates of a chunk as further arguments, the fastest first."""
+        block, panel = divmod(number, op.panels)
+        parts: list[str] = []
+        for n, coordinate in enumerate(op.coordinates):
+            added = op.buffer.cols * panel if n == 0 else 64 * block if n == op.row_axis else 0
+            parts.append(f", {self.operand(coordinate)} + {added}" if added else f", {self.expr(coordinate)}")
+        return "".join(parts)
+
     @property
     def consumers(self) -> int:
         """Threads that meet at the barriers of a kernel with roles, 0 where all do."""

@@ -191,6 +191,33 @@ class WarpgroupWait(Op):
 
 
 @dataclass(frozen=True)
+class SendChunks(Op):
+    """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
+    a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
+    those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
+    many; neither: all."""
+
+    proxy: ClassVar[Proxy] = "async"
+    token: ClassVar[Token] = "bulk"
+    source: Fragment
+    buffer: PanelBuffer
+    map: str
+    coordinates: tuple[Expr, ...]
+    row_axis: int
+    blocks: int
+    panels: int
+    under_way: int
+    every: int = 2
+    trip: Expr | None = None
+    trips: Expr | None = None
+
+
+@dataclass(frozen=True)
+class BulkDrain(Op):
+    """Waits until the shared memory of all chunks has been read."""
+
+
+@dataclass(frozen=True)
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import AllOf, LaunchCondition
@@ -124,6 +126,8 @@ class ProductAssignment(Assignment):
         except Unsuited as reason:
             self.unsuited = str(reason)
             return None
+        if form.departure is not None and id(form.departure.store) not in aligned:
+            form = replace(form, departure=None)
         return form
 
     def _not_empty(self) -> list[LaunchCondition]:

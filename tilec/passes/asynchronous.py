@@ -39,6 +39,12 @@ MOST_SLOTS = 8
 """Deeper rings hide nothing more."""
 BARRIER_BYTES = 256
 """Room for the barriers."""
+CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
+"""What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
+CHUNKS_UNDER_WAY = 2
+"""Chunks of a warp that have room in shared memory."""
+ROOM_BESIDES = 36
+"""Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 ALIGNMENT = 1024
 """Of an operand tile in shared memory: the swizzle's pattern begins there."""
 
@@ -90,6 +96,16 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class Departure:
+    """A tile of accumulators' shape that leaves by bulk copies, in chunks of 16 rows and `columns` columns of each warp. `deferred`:
+    under the first trips of the next instance's loop."""
+
+    store: t.Store
+    columns: int
+    deferred: bool
+
+
+@dataclass(frozen=True)
 class Asynchronous:
     """The form. `registers` of a thread of the producer and of the consumers, 0 where the launch's number stays."""
 
@@ -102,6 +118,7 @@ class Asynchronous:
     scalars: frozenset[int]
     """ids of the scalar ops that the producer repeats"""
     sharing: Sharing | None = None
+    departure: Departure | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -139,8 +156,67 @@ def plan_asynchronous(
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + target.product_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
-    channels = _slots(channels, target, stages)
-    return Asynchronous(products, types, warpgroups, channels, registers, scalars, sharing)
+    departure = _departure(program, nest, axes, products, definitions, facts)
+    if departure is not None:
+        packed = products.accumulators // 2
+        fits = products.accumulators + packed + ROOM_BESIDES <= (registers[1] or 255)
+        bare = all(isinstance(channel.last, t.Dot) for channel in channels)
+        departure = replace(departure, deferred=fits and bare and bool(channels[0].home))
+    channels = _slots(channels, target, stages, 4 * warpgroups if departure else 0)
+    return Asynchronous(
+        products, types, warpgroups, channels, registers, scalars, sharing, departure
+    )
+
+
+def _departure(
+    program: t.Program,
+    nest: t.Nest,
+    axes: Axes,
+    products: Products,
+    definitions: Definitions,
+    facts: Facts,
+) -> Departure | None:
+    """The first store of a tile of accumulators' shape that may leave by bulk copies: of 16-bit elements, to all places of the
+    tensor that its spans reach."""
+    for op in nest.body.ops:
+        if not isinstance(op, t.Store) or op.value.type.rank != 2:
+            continue
+        tensor = program.tensor(op.access.tensor)
+        if tensor.role != "output" or tensor.dtype.bits != 16:
+            continue
+        row, col = axes.of_access(op)
+        if row is None or col is None or col.number not in products.columns:
+            continue
+        if row.number not in products.layouts or row.number in products.columns:
+            continue
+        try:
+            box = tensor_box(program, op.access, facts)
+        except Unsuited:
+            continue
+        columns = products.layouts[col.number].capacity
+        if columns % CHUNK_COLUMNS == 0 and _all_present(op.value, box, facts):
+            return Departure(op, CHUNK_COLUMNS, False)
+    return None
+
+
+def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
+    """Whether all elements of a tile that lie inside the tensor are present."""
+    for axis, place in zip(value.type.axes, (box.row, box.col), strict=True):
+        inside = box.dims[place] - box.start[place]
+        for constraint in axis.presence:
+            match constraint:
+                case t.Below(limit):
+                    if not (
+                        facts.prove_nonnegative(limit - axis.extent)
+                        or facts.prove_nonnegative(limit - inside)
+                    ):
+                        return False
+                case t.AtLeast(limit):
+                    if not facts.prove_nonnegative(-limit):
+                        return False
+                case _:
+                    return False
+    return True
 
 
 def _types(plan: ProductPlan, target: Target) -> str:
@@ -252,7 +328,7 @@ def _channels(
         assert load is not None
         if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
             raise Unsuited("a tile is an operand and read in registers too")
-        tensor_box(program, load, facts)
+        load_box(program, load, facts)
         plan = readers[number][0]
         extent = max(p.k_extent for p in readers[number])
         sides = [
@@ -315,9 +391,17 @@ class TensorBox:
     col: int
 
 
-def tensor_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
+def load_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
     """The box of a load. Raises Unsuited where a bulk copy cannot bring it as it is."""
-    access = load.access
+    if load.out.type.rank != 2:
+        raise Unsuited("an operand is gathered")
+    if program.tensor(load.access.tensor).role in ("output", "inout"):
+        raise Unsuited(f"`{load.access.tensor}` is written by this kernel")
+    return tensor_box(program, load.access, facts)
+
+
+def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
+    """The box of an access to a tile. Raises Unsuited where a bulk copy cannot move it as it is."""
     tensor = program.tensor(access.tensor)
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
@@ -326,10 +410,8 @@ def tensor_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
         if view is None
         else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
-    if access.pointwise or load.out.type.rank != 2:
+    if access.pointwise:
         raise Unsuited("an operand is gathered")
-    if tensor.role in ("output", "inout"):
-        raise Unsuited(f"`{tensor.name}` is written by this kernel")
     if not 2 <= len(dims) <= 5:
         raise Unsuited(f"a bulk copy takes 2 to 5 dimensions, `{tensor.name}` has {len(dims)}")
     start: list[Sym] = []
@@ -440,10 +522,11 @@ def _depends(syms: Iterable[Sym], index: Var, definitions: Definitions) -> bool:
 
 
 def _slots(
-    channels: tuple[Channel, ...], target: Target, stages: int | None
+    channels: tuple[Channel, ...], target: Target, stages: int | None, warps: int
 ) -> tuple[Channel, ...]:
     """Ring depths from the shared memory of a block: two slots at least in a loop, then as many as fit, the same for all."""
-    room = target.shared_per_block_optin - ALIGNMENT - BARRIER_BYTES - target.epilogue_bytes
+    leaving = warps * CHUNKS_UNDER_WAY * CHUNK_ROWS * CHUNK_COLUMNS * 2
+    room = target.shared_per_block_optin - ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.home)
     ring = sum(c.bytes for c in channels if c.home)
     slots = min(MOST_SLOTS, (room - fixed) // ring) if ring else 1

@@ -54,8 +54,6 @@ class Target:
     """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
     cluster_size: int = 1
     """CTAs that share operands: larger clusters leave multiprocessors idle where these come in uneven groups"""
-    epilogue_bytes: int = 0
-    """shared memory kept for tiles on their way out"""
     features: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
 

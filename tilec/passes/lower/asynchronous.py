@@ -12,20 +12,25 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.dtypes import BOOL, F32, I32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import (
+    CHUNK_ROWS,
+    CHUNKS_UNDER_WAY,
     TRANSPOSABLE,
     WIDEST_PIECE,
     Asynchronous,
     Channel,
+    Departure,
     Member,
     TensorBox,
+    load_box,
     panel_buffer,
     tensor_box,
 )
 from tilec.passes.lower.context import Context
+from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_fragment, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import all_ops
@@ -48,7 +53,6 @@ class Roles:
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
-        self._waiting: set[Channel] = set()
         peers = form.sharing.size if form.sharing else 1
         for channel in form.channels:
             names = [m.load.access.tensor for m in channel.members]
@@ -66,6 +70,7 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
+        self.leaving = Leaving(context, form.departure, form.warpgroups) if form.departure else None
 
     def _peers(self, channel: Channel) -> int:
         """CTAs whose copies land in this CTA's slots."""
@@ -146,14 +151,14 @@ class Roles:
     def _copy(self, member: Member, ring: str, full: str) -> None:
         context = self.context
         buffer = self.buffers[member.operand.source.id]
-        box = tensor_box(context.program, member.load, context.facts)
+        box = load_box(context.program, member.load, context.facts)
         sharing = self.form.sharing
         shared = sharing is not None and member.load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
         panels = buffer.cols // buffer.panel
         share = "none" if not shared else "panels" if panels % peers == 0 and panels > 1 else "rows"
         rows = buffer.rows // peers if share == "rows" else buffer.rows
-        name = self._map(member, box, buffer, rows)
+        name = self.map_of(member.load.access.tensor, box, buffer, rows)
         coordinates = tuple(context.index(start) for start in reversed(box.start))
         context.out.append(
             a.TensorCopy(
@@ -169,11 +174,11 @@ class Roles:
             )
         )
 
-    def _map(self, member: Member, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
+    def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
         context = self.context
         numeric = context.facts.numeric
-        tensor = context.program.tensor(member.load.access.tensor)
+        tensor = context.program.tensor(tensor_name)
         extents = [1] * len(box.dims)
         extents[box.row] = rows
         extents[box.col] = buffer.panel
@@ -193,8 +198,20 @@ class Roles:
     # ---- the consumers
 
     def consumer(self, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
-        """Rings, and the lowered body for each instance."""
-        return (*self._declarations(filled=True), a.Instances(body))
+        """Rings, and the lowered body for each instance; then what is still to leave."""
+        before: list[k.Op] = []
+        after: list[k.Op] = []
+        if self.leaving is not None:
+            before, after = self.leaving.before, self.leaving.after()
+        return (*self._declarations(filled=True), *before, a.Instances(body), *after)
+
+    def store(self, op: t.Store) -> bool:
+        """Let a tile leave by bulk copies; says whether it does."""
+        if self.leaving is None or self.leaving.departure.store is not op:
+            return False
+        self.leaving.store(self)
+        self.leaving.final = self.leaving.chunks(self)
+        return True
 
     def arrive(self, load: t.Load) -> None:
         """At an operand's load: wait here for what a loop below reads."""
@@ -248,6 +265,8 @@ class Roles:
                 k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body)
             )
             context.out += [a.RingAdvance(self.rings[c]) for c in ending]
+            if self.leaving is not None and self.leaving.departure.deferred:
+                context.out.append(self.leaving.chunks(self, trip=trip))
             return target
         context.out.append(a.WarpgroupWait(0, (target,)))
         for channel in ending:
@@ -329,6 +348,91 @@ class Roles:
             self._release(channel, previous=True)
         body, context.out = tuple(context.out), outer
         context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
+        if self.leaving is not None and self.leaving.departure.deferred:
+            context.out.append(self.leaving.chunks(self, trips=trips))
+
+
+class Leaving:
+    """A tile on its way out: packed registers and coordinates that outlive their instance, and the chunks' shared memory."""
+
+    def __init__(self, context: Context, departure: Departure, warpgroups: int):
+        self.context = context
+        self.departure = departure
+        store = departure.store
+        name = store.access.tensor
+        rep = context.program.tensor(name).dtype
+        self.box = tensor_box(context.program, store.access, context.facts)
+        row, col = (
+            context.variant.level.axes[c.number]
+            for c in context.axes.of_access(store)
+            if c is not None
+        )
+        self.axes = (row, col)
+        self.blocks = row.layout.steps // 2
+        self.panels = col.layout.capacity // departure.columns
+        slots = 4 * warpgroups * CHUNKS_UNDER_WAY
+        self.buffer = a.PanelBuffer(
+            context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
+        )
+        self.fragment = k.Fragment(context.names.unique(f"{name}_out"), rep, context.ordered(self.axes))
+        self.before: list[k.Op] = []
+        self.map = ""
+        self.final: k.Op = a.BulkDrain()
+        self.places: list[k.Fragment] = []
+        for n in range(len(self.box.dims)):
+            end = "row" if n == self.box.row else "col" if n == self.box.col else f"at{n}"
+            self.places.append(k.Fragment(context.names.unique(f"{name}_{end}"), I32))
+        if departure.deferred:
+            self.before.append(
+                k.Declare(self.fragment, k.Apply("convert", (k.Literal_(0.0, F32),), rep))
+            )
+            for n, place in enumerate(self.places):
+                # behind the tensor's end: what leaves before there is anything is left out
+                first = context.index(self.box.dims[n]) if n == self.box.row else k.Literal_(0, I32)
+                self.before.append(k.Declare(place, first))
+
+    def chunks(
+        self, roles: Roles, trip: k.Expr | None = None, trips: k.Expr | None = None
+    ) -> a.SendChunks:
+        """The op that sends all chunks, or those of a trip."""
+        if not self.map:
+            name = self.departure.store.access.tensor
+            self.map = roles.map_of(name, self.box, self.buffer, CHUNK_ROWS)
+        return a.SendChunks(
+            self.fragment,
+            self.buffer,
+            self.map,
+            tuple(k.Local(p.name, I32) for p in reversed(self.places)),
+            len(self.places) - 1 - self.box.row,
+            self.blocks,
+            self.panels,
+            CHUNKS_UNDER_WAY,
+            trip=trip,
+            trips=trips,
+            span=self.departure.store.span,
+        )
+
+    def store(self, roles: Roles) -> None:
+        """Pack the tile and note where it goes; send it now unless it is deferred."""
+        context = self.context
+        store = self.departure.store
+        rounded_fragment(context, store.value, self.axes, self.fragment, store.span, not self.departure.deferred)
+        thread = Sym.of(Var("thread", "local"))
+        warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
+        for n, place in enumerate(self.places):
+            start = self.box.start[n] + (warp if n == self.box.row else 0)
+            value = context.index(start)
+            if self.departure.deferred:
+                context.out.append(k.Assign(place, value, span=store.span))
+            else:
+                context.out.append(k.Let(place.name, I32, value, span=store.span))
+        if not self.departure.deferred:
+            context.out.append(self.chunks(roles))
+
+    def after(self) -> list[k.Op]:
+        """Behind the last instance."""
+        last = [self.final] if self.departure.deferred else []
+        return [*last, a.BulkDrain()]
 
 
 def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
@@ -344,7 +448,10 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         threads=form.threads + 128,
         producers=128,
         arguments=(*roles.maps.values(), *kernel.arguments),
-        panels=tuple(roles.buffers.values()),
+        panels=(
+            *roles.buffers.values(),
+            *([roles.leaving.buffer] if roles.leaving is not None else []),
+        ),
         barriers=tuple(roles.barriers),
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,

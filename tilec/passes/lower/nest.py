@@ -280,6 +280,9 @@ class _Statements:
         rest = list(group)
         while rest:
             axes = context.ordered(self._access_axes(rest[0]))
+            if self.roles is not None and self.roles.store(rest[0]):
+                rest = rest[1:]
+                continue
             if context.variant.products is not None and store_lines(context, rest[0]):
                 rest = rest[1:]
                 continue
