@@ -13,6 +13,13 @@ from typing import Literal
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
 
 
+PRODUCT_TILES = (128, 128, 64)
+"""`auto` tile sizes of a product where one warp multiplies."""
+
+WARPGROUP_TILES = (128, 256, 64)
+"""The same where a warpgroup does: each 64 rows by all columns."""
+
+
 @dataclass(frozen=True)
 class Product:
     """A tensor-core instruction: m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
@@ -46,6 +53,8 @@ class Target:
     registers_besides: int = 30
     """registers that a thread of a row kernel needs beside the tiles it holds, measured once with ptxas: addresses, a vector in flight,
     temporaries of a reduction"""
+    product_tiles: tuple[int, ...] = PRODUCT_TILES
+    """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
@@ -108,7 +117,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
         Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
         Target("sm_90a", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
+               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
                features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
         Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
