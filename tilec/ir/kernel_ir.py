@@ -532,9 +532,9 @@ class Kernel:
     body: tuple[Op, ...]
     names: tuple[tuple[Var, str], ...] = ()
     live: bool = False
+    span: Span = field(default=NOWHERE, repr=False, compare=False)
     cluster: int = 1
     """CTAs of a cluster"""
-    span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property
     def dynamic(self) -> bool:
