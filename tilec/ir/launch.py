@@ -9,6 +9,7 @@ stride names, scalars, `void* workspace`, `cudaStream_t stream`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -90,8 +91,10 @@ class TensorMapArgument:
         for dim in self.dims:
             parts += _at_least(dim, 1) + _at_most(dim, DIM_LIMIT)
         for stride in self.strides:
-            if any(coefficient % ALIGNMENT for _, coefficient in stride.terms):
-                parts.append(HostOp("==", (stride % ALIGNMENT, HostNumber(0))))
+            shared = math.gcd(ALIGNMENT, *(coefficient for _, coefficient in stride.terms))
+            if shared != ALIGNMENT:
+                part = Sym(tuple((atoms, c // shared) for atoms, c in stride.terms))
+                parts.append(HostOp("==", (part % (ALIGNMENT // shared), HostNumber(0))))
             factors = [a for atoms, _ in stride.terms for a in atoms]
             if len(stride.terms) != 1 or not {Sym.of(a) for a in factors} <= set(self.dims):
                 parts += _at_least(stride, 1)

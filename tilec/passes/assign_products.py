@@ -69,22 +69,9 @@ class ProductAssignment(Assignment):
         stages, stage_bytes = self._stages()
         conditions, divisors, accesses = self._alignment(2)
         result = []
-        form = self._asynchronous(accesses)
+        form = self._asynchronous()
         if form is not None:
-            result.append(
-                Variant(
-                    "",
-                    self._product_level(form.products),
-                    AllOf((*conditions, *self._not_empty())),
-                    tuple(divisors),
-                    frozenset(accesses),
-                    1,
-                    1,
-                    form.products,
-                    stages,
-                    form,
-                )
-            )
+            result += self._asynchronous_variants(form, conditions, divisors, accesses)
         elif accesses:
             result.append(
                 Variant(
@@ -105,12 +92,12 @@ class ProductAssignment(Assignment):
             )
         return tuple(result)
 
-    def _asynchronous(self, aligned: set[int]) -> Asynchronous | None:
+    def _asynchronous(self) -> Asynchronous | None:
         """The form with bulk copies and warpgroup products, where it suits the nest."""
         if self.candidate.mma == "mma" or "wgmma" not in self.target.features:
             return None
         try:
-            form = plan_asynchronous(
+            return plan_asynchronous(
                 self.program,
                 self.nest,
                 self.axes,
@@ -119,16 +106,48 @@ class ProductAssignment(Assignment):
                 self.candidate.warps,
                 self.candidate.stages,
             )
-            for channel in form.channels:
-                for member in channel.members:
-                    if id(member.load) not in aligned:
-                        raise Unsuited(f"`{member.load.access.tensor}` is not known to be aligned")
         except Unsuited as reason:
             self.unsuited = str(reason)
             return None
-        if form.departure is not None and id(form.departure.store) not in aligned:
-            form = replace(form, departure=None)
-        return form
+
+    def _asynchronous_variants(
+        self,
+        form: Asynchronous,
+        conditions: list[LaunchCondition],
+        divisors: list[tuple[Sym, int]],
+        accesses: set[int],
+    ) -> list[Variant]:
+        """The form where everything is aligned, and where only what bulk copies bring is."""
+        loads = {id(m.load) for c in form.channels for m in c.members}
+        alone = self._alignment(2, loads)
+        if not loads <= alone[2]:
+            self.unsuited = "an operand's rows are not known to begin at multiples of 16 bytes"
+            return []
+        found = []
+        for name, (needed, known, aligned) in (
+            ("", (conditions, divisors, accesses)),
+            ("any_out", alone),
+        ):
+            if name and (set(needed) == set(conditions) or not loads <= accesses):
+                continue
+            if not loads <= aligned:
+                continue
+            departs = form.departure is not None and id(form.departure.store) in aligned
+            found.append(
+                Variant(
+                    name,
+                    self._product_level(form.products),
+                    AllOf((*needed, *self._not_empty())),
+                    tuple(known),
+                    frozenset(aligned),
+                    1,
+                    1,
+                    form.products,
+                    2,
+                    form if departs else replace(form, departure=None),
+                )
+            )
+        return found
 
     def _not_empty(self) -> list[LaunchCondition]:
         """A tensor map needs a tensor with elements."""

@@ -221,13 +221,13 @@ class Gpu:
         for function, launch in prepared:
             self.enqueue(function, launch)
 
-    def unload(self) -> None:
-        """Give the modules back."""
-        for module in self.modules:
+    def unload(self, kept: int = 0) -> None:
+        """Give the modules back but the first `kept`."""
+        for module in self.modules[kept:]:
             if module.handle:
                 with suppress(DriverError):  # a context that a kernel broke gives nothing back
                     cuda_driver().unload(module.handle)
-        self.modules.clear()
+        del self.modules[kept:]
 
     def finish(self, doing: str) -> None:
         """Wait for everything. Raises TileError (E0923) where a kernel faulted."""

@@ -127,7 +127,7 @@ class Bench:
             return Measured("fault", detail=_first_cause(error))
         finally:
             if isinstance(self.gpu, Gpu):
-                del self.gpu.modules[self.own_modules :]
+                self.gpu.unload(self.own_modules)
 
     def _verify(self, call: DeviceCall, request: Measure) -> str:
         call.launch()
