@@ -49,12 +49,12 @@ def decode(
 
 def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
     """The head of the loop over the instances of a CTA, or of its cluster, and what it declares."""
-    number, first, step = "tile", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
+    number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
     grid = kernel.grid
     tail: list[str] = []
     words = set(words)
     if kernel.cluster > 1:
-        number, first, step = "pair", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
+        number, first, step = "item", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
         name = kernel.cluster_digit
         if name in words:
             tail = [f"const int {name} = {name}_pair * {kernel.cluster} + rank;"]

@@ -170,6 +170,8 @@ class WarpgroupProduct(Op):
     piece: int
     row_first: str
     transposable: bool
+    fresh: bool = False
+    """the first instruction does not add to what the registers hold"""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,12 @@ class WarpgroupFence(Op):
 
 @dataclass(frozen=True)
 class WarpgroupCommit(Op):
-    """Closes a group of products."""
+    """Closes a group of products. `targets` and `sources` are registers that nobody touches, and nobody overwrites, before the group is
+    done; `releases` are for `retire` to put behind the wait for it."""
+
+    targets: tuple[Fragment, ...] = ()
+    sources: tuple[Fragment, ...] = ()
+    releases: tuple[Op, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,17 @@ class WarpgroupWait(Op):
 
     pending: int
     settled: tuple[Fragment, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClearEdges(Op):
+    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
+
+    tile: TileAddress
+    buffer: PanelBuffer
+    axis: int
+    begin: Expr
+    end: Expr
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import (
     Ring,
+    is_packed,
     lower_dot,
+    pack_left,
     rings,
     stage_now,
     staged_loads,
@@ -506,6 +508,11 @@ class _Statements:
             variable = k.Fragment(name, rep)
             initial = converted(context.scalar(carried.initial), rep)
             context.out.append(k.Declare(variable, initial, span=value.span))
+        elif is_packed(context, value):
+            axes = context.ordered(context.loop_axes(value))
+            variable = k.Fragment(name, value.type.dtype, axes)
+            context.out.append(k.Declare(variable, None, span=value.span))
+            pack_left(context, carried.initial, variable, value.span)
         else:
             coords = context.loop_axes(value)
             variable = k.Fragment(name, rep, context.ordered(coords))
@@ -541,6 +548,9 @@ class _Statements:
                     context.out.append(k.Let(name, expr.rep, expr))
                     expr = k.Local(name, expr.rep)
                 finals.append(k.Assign(variable, expr))
+                continue
+            if is_packed(context, carried.entry):
+                pack_left(context, following, variable, carried.entry.span)
                 continue
             made = context.fragments.get(following.id)
             if made is variable:

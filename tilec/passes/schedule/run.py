@@ -1,0 +1,32 @@
+"""The transformations in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.rotate import rotate
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A nest for engines that work beside each other. `origin`: of a copied value the one that it is a copy of. `steps` names what was
+    done."""
+
+    nest: t.Nest
+    origin: dict[int, int] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+
+
+def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
+    """Rotate the nest's loops."""
+    numbers = Numbers(program.nests)
+    facts = Facts.of(program)
+    origin: dict[int, int] = {}
+    steps: list[str] = []
+    body, rotated = rotate(nest.body, numbers, facts, origin)
+    if rotated:
+        steps.append("rotate")
+    return Scheduled(replace(nest, body=body), origin, tuple(steps))
