@@ -353,11 +353,12 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = 0; name < trips; ++name)`, the same number of trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; ++name)`, the same trips in every thread of the CTA."""
 
     name: str
     trips: Expr
     body: tuple[Op, ...]
+    first: Expr | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -327,6 +327,15 @@ class Reduce(Op):
     op: Literal["sum", "max", "min", "prod", "any", "all", "argmax", "argmin"]
     arg: Value
     axes: tuple[int, ...]
+    partial: bool = False
+    """each lane keeps what it adds up; a Combine brings the lanes together"""
+
+
+@dataclass(frozen=True)
+class Combine(Op):
+    """The sum over the lanes of a row of what partial reductions left in each."""
+
+    arg: Value
 
 
 @dataclass(frozen=True)

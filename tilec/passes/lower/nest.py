@@ -45,9 +45,10 @@ from tilec.passes.lower.questions import (
     meets_others,
     reject_hazards,
 )
-from tilec.passes.lower.reductions import THREAD, lower_reduce
+from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
+from tilec.source.text import Span
 
 
 def lower_nest(
@@ -165,6 +166,8 @@ class _Statements:
                 )
             case t.Reduce():
                 lower_reduce(context, op)
+            case t.Combine():
+                lower_combine(context, op)
             case t.For():
                 self._loop(op)
             case t.If():
@@ -424,7 +427,7 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
-        interior = interior_of(context, op) if self.roles is None else None
+        interior = interior_of(context, op)
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -444,16 +447,25 @@ class _Statements:
         context.limits.append({})
         if ring is not None:
             ring.head(name)
+        whole: tuple[k.Op, ...] | None = None
         if interior is None:
             self.block(op.body)
             self._yields(op, variables)
+        elif self.roles is not None:
+            whole, edges = self._two_bodies(op, variables, interior)
+            context.out += edges
+            whole = None if whole == edges else whole
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
         if ring is not None:
             ring.tail(name)
         context.limits.pop()
         context.out = outer
-        context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
+        if whole is not None and interior is not None:
+            ranges = (trips, bounds[0], bounds[1])
+            context.out += _three_loops(name, ranges, interior, whole, tuple(body), op.span)
+        else:
+            context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)
         if self.roles is not None and delayed is not None:
             self.roles.finish_delayed(op, delayed, trips, context.fragments[delayed.out.id])
@@ -470,10 +482,21 @@ class _Statements:
     ) -> None:
         """The body twice: without masks for the interior's trips, with them for the others; once where no mask is in it."""
         context = self.context
+        bodies = self._two_bodies(op, variables, interior)
         trip = k.Index(Sym.of(Var(name, "trip")), I32)
         condition: k.Expr = k.Apply("lt", (trip, bounds[1]), BOOL)
         if interior.first.constant != 0:
             condition = k.Apply("and", (k.Apply("ge", (trip, bounds[0]), BOOL), condition), BOOL)
+        if bodies[0] == bodies[1]:
+            context.out += bodies[0]
+        else:
+            context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
+
+    def _two_bodies(
+        self, op: t.For, variables: list[k.Fragment], interior: Interior
+    ) -> tuple[tuple[k.Op, ...], tuple[k.Op, ...]]:
+        """The body of the trips that need no masks, and that of the others."""
+        context = self.context
         facts, holds = context.facts, context.holds
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
@@ -494,10 +517,7 @@ class _Statements:
             bodies.append(tuple(context.out))
             context.out = outer
             context.facts, context.holds = facts, holds
-        if bodies[0] == bodies[1]:
-            context.out += bodies[0]
-        else:
-            context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
+        return bodies[0], bodies[1]
 
     def _carried_variable(self, carried: t.Carried) -> k.Fragment:
         context = self.context
@@ -624,3 +644,23 @@ class _Statements:
         )
         for merge, variable in zip(op.merges, variables, strict=True):
             self._rebind(merge.result, variable)
+
+
+def _three_loops(
+    name: str,
+    ranges: tuple[k.Expr, k.Expr, k.Expr],
+    interior: Interior,
+    whole: tuple[k.Op, ...],
+    edges: tuple[k.Op, ...],
+    span: Span,
+) -> list[k.Op]:
+    """One loop after another over the trips before the interior, the interior, and those behind it: no branch around products."""
+    trips, first, end = ranges
+    loops: list[k.Op] = []
+    if interior.first.constant != 0:
+        before = k.Apply("min", (first, trips), I32)
+        loops.append(k.Loop(name, before, edges, span=span))
+        first = k.Apply("max", (first, k.Literal_(0, I32)), I32)
+    loops.append(k.Loop(name, end, whole, first, span=span))
+    begin = k.Apply("max", (end, first), I32)
+    return [*loops, k.Loop(name, trips, edges, begin, span=span)]

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.exponent import fold_exponents
+from tilec.passes.schedule.partial import defer_sums
 from tilec.passes.schedule.rotate import rotate
+from tilec.passes.uses import all_ops
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,15 @@ class Scheduled:
 
 
 def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
-    """Rotate the nest's loops."""
+    """Fold exponentials, defer sums, rotate loops."""
     numbers = Numbers(program.nests)
     facts = Facts.of(program)
     origin: dict[int, int] = {}
     steps: list[str] = []
+    if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+        nest, folded = fold_exponents(program, nest, numbers)
+        nest, deferred = defer_sums(nest, numbers)
+        steps += ["fold_exponents"] * folded + ["defer_sums"] * deferred
     body, rotated = rotate(nest.body, numbers, facts, origin)
     if rotated:
         steps.append("rotate")
