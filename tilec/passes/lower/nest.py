@@ -468,7 +468,10 @@ class _Statements:
             context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)
         if self.roles is not None and delayed is not None:
-            self.roles.finish_delayed(op, delayed, trips, context.fragments[delayed.out.id])
+            target = next(
+                v for c, v in zip(op.carried, variables, strict=True) if c.next is delayed.out
+            )
+            self.roles.finish_delayed(op, delayed, trips, target)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
 
