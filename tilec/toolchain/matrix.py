@@ -18,6 +18,7 @@ import tilec
 from tilec.source.diagnostics import TileError
 from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchain
 from tilec.toolchain.cache import Cache, default_cache
+from tilec.toolchain.losses import losses
 from tilec.toolchain.ptxas import KernelResources
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -63,15 +64,7 @@ def compile_cell(file: Path, arch: str, toolchain: Toolchain, cache: Cache | Non
 
 def judge(built: Built) -> str:
     """What is wrong with a build by ptxas' own word; empty if nothing."""
-    faults = []
-    for kernel in built.report:
-        if kernel.spills:
-            size = f"{kernel.spill_stores} bytes stored, {kernel.spill_loads} loaded"
-            faults.append(f"`{kernel.kernel}` spills: {size}")
-        if kernel.stack_frame:
-            faults.append(f"`{kernel.kernel}` has a stack frame of {kernel.stack_frame} bytes")
-    faults += [r.text for r in built.remarks if r.kind != "warning"]
-    return "; ".join(faults)
+    return "; ".join(losses(built.ptxas))
 
 
 def run_matrix(
