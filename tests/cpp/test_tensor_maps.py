@@ -34,9 +34,7 @@ def recorded_map(wanted: ConcreteMap) -> bytes:
     return struct.pack("<16Q", *numbers, *five(wanted.box, 5))
 
 
-def random_call(
-    rng: random.Random, compiled: CompiledFile
-) -> tuple[CallSizes, dict[str, int]]:
+def random_call(rng: random.Random, compiled: CompiledFile) -> tuple[CallSizes, dict[str, int]]:
     plan = compiled.kernels[0].plan
     extents = EXTENTS if rng.random() < 0.3 else EXTENTS[1:13]
     sizes = CallSizes(
@@ -63,9 +61,7 @@ def test_both_readers_make_the_same_maps(make, tmp_path: Path) -> None:
         if broken:
             continue
         target = choose_target(kernel.plan, (9, 0))
-        launches = concrete_launches(
-            kernel.plan, target, sizes, addresses, multiprocessors=7
-        )
+        launches = concrete_launches(kernel.plan, target, sizes, addresses, multiprocessors=7)
         assert [(x.kernel, x.grid, x.block, x.shared_bytes) for x in answer.launches] == [
             (x.kernel, x.grid, x.block, x.shared_bytes) for x in launches
         ], sizes

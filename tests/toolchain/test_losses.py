@@ -57,7 +57,9 @@ def test_sentences() -> None:
 def compile_slow(tmp_path, monkeypatch, capsys):
     """`tilec compile --emit cubin` with an nvcc that loses performance: options to (error, what was said, what was written)."""
     file = tmp_path / "a.tile"
-    file.write_text("kernel f(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 64):\n        y[i] = x[i]\n")
+    file.write_text(
+        "kernel f(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 64):\n        y[i] = x[i]\n"
+    )
     slow = Built("cubin", b"cubin", PtxasReport((), (LOSS,)), "", False)
     monkeypatch.setattr(compiling, "_build", lambda request, compiled: slow)
     output = tmp_path / "a.cubin"

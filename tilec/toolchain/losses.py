@@ -28,7 +28,9 @@ def performance_warnings(report: PtxasReport, arch: str) -> tuple[Diagnostic, ..
         Diagnostic(
             "W0602",
             f"for {arch}, {loss}",
-            helps=("smaller tiles need fewer registers; `tilec profile` shows what each kernel takes",),
+            helps=(
+                "smaller tiles need fewer registers; `tilec profile` shows what each kernel takes",
+            ),
         )
         for loss in losses(report)
     )
