@@ -380,3 +380,64 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 //@ end
+
+//@ primitive RingPlace
+/// A place in a ring of kSlots slots; the parity changes with every round.
+template <int kSlots>
+struct RingPlace {
+  int slot;
+  int parity;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  /// The slot before this one.
+  __device__ __forceinline__ int previous() const { return (slot == 0 ? kSlots : slot) - 1; }
+};
+//@ end
+
+//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
+/// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
+/// alignment on: the launch has as many bytes more.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared_aligned() {
+  extern __shared__ uint4 dynamic_shared_storage[];
+  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
+  const uint32_t beyond = shared_address(base) % alignof(T);
+  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+}
+//@ end
+
+//@ primitive send_chunk needs PanelTile Vector lane_id stmatrix_x4 fence_async tensor_store
+//@ needs bulk_commit bulk_wait_read includes <cstdint> <cstring> <cuda.h>
+/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
+/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
+/// have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t words[4];
+    memcpy(&words[0], &top[2 * j], 4);
+    memcpy(&words[1], &bottom[2 * j], 4);
+    memcpy(&words[2], &top[2 * j + 1], 4);
+    memcpy(&words[3], &bottom[2 * j + 1], 4);
+    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+  }
+  fence_async();
+  __syncwarp();
+  if (lane == 0) {
+    tensor_store(map, chunk.panel(0, 0), at...);
+    bulk_commit();
+  }
+}
+//@ end

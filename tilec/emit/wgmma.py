@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilec.emit.primitives import Block, identifiers
+from tilec.passes.asynchronous import TRANSPOSABLE
 
 DEPTHS: dict[str, int] = {
     "bf16": 16, "f16": 16, "tf32": 8, "s8": 32, "u8": 32,
@@ -21,9 +22,6 @@ DEPTHS: dict[str, int] = {
 """Elements of the consumed axis that one instruction takes, by the operands' types: 32 bytes."""
 
 INTEGERS = frozenset({"s8", "u8"})
-TRANSPOSABLE = frozenset({"bf16", "f16"})
-"""Operands that may lie with their consumed axis along rows."""
-
 _NAME = re.compile(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?")
 
 

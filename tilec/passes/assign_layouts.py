@@ -12,9 +12,10 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import TYPE_CHECKING
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
@@ -28,6 +29,9 @@ from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
+
+if TYPE_CHECKING:
+    from tilec.passes.asynchronous import Asynchronous
 
 LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
 """(threads, vectors per thread) for 16-byte vectors, by size."""
@@ -75,6 +79,7 @@ class Variant:
     blocks_per_sm: int = 1
     products: Products | None = None
     stages: int = 2
+    asynchronous: Asynchronous | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -190,15 +195,18 @@ class Assignment:
         return last is not None and last in self.slots[0] and not access.pointwise
 
     def _alignment(
-        self, width: int
+        self, width: int, wanted_accesses: Collection[int] | None = None
     ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
-        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses."""
+        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses (of all, or
+        of those with these ids)."""
         conditions: list[LaunchCondition] = []
         divisors: list[tuple[Sym, int]] = []
         accesses: set[int] = set()
         facts = Facts.of(self.program)
         for op in self.accesses:
             if not self._runs_along_fast(op):
+                continue
+            if wanted_accesses is not None and id(op) not in wanted_accesses:
                 continue
             tensor = self.program.tensor(op.access.tensor)
             needed = min(16, self._vector_elements(op, width) * tensor.dtype.bits // 8)

@@ -41,6 +41,7 @@ def describe(
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
         "resident_ctas_asked": kernel.blocks_per_sm,
+        "grid": [{"loop": d.name, "trips": str(d.trips), "order": _order(d)} for d in kernel.grid],
         "held_registers": variant.level.words,
         "axes": {
             a.name: {
@@ -76,6 +77,16 @@ def describe(
         "inline_tiles": inline,
         "lines": walk.lines(),
     }
+
+
+def _order(digit: k.GridDigit) -> str:
+    if digit.backwards:
+        return "last first"
+    return (
+        "in order"
+        if digit.swept == 1
+        else f"groups of {digit.swept}, each swept along the next loop"
+    )
 
 
 def _products(products: Products, stages: int) -> Note:
