@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.cpp.test_tensor_maps import recorded_map
+from tests.cpp.recorded_launcher import recorded_map
 from tests.mapped import doubled
 from tests.runtime.fake_driver import fake_device, fake_driver
 from tilec.calling.launchers import PycudaLauncher
