@@ -140,5 +140,5 @@ def fake_device(capability: tuple[int, int] = (9, 0)) -> SimpleNamespace:
     return SimpleNamespace(
         name=lambda: "Fake GPU",
         compute_capability=lambda: capability,
-        get_attribute=lambda which: {"l2": 1 << 16, "multiprocessors": 5}[which],
+        get_attribute=lambda which: {"l2": 1 << 16, "multiprocessors": 7}[which],
     )
