@@ -21,7 +21,7 @@ from tilec.toolchain.cache import Cache, default_cache
 from tilec.toolchain.losses import losses
 from tilec.toolchain.ptxas import KernelResources
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 """The architectures that are compiled unless told otherwise."""
 
 STRICT = ("-Werror", "all-warnings")
@@ -47,7 +47,7 @@ def arch_of(file: Path, arch: str) -> str | None:
     named = file.suffixes[-2][1:] if len(file.suffixes) > 1 else ""
     if not named.startswith("sm_"):
         return arch
-    return named if named.rstrip("af") == arch else None
+    return arch if named == arch else None
 
 
 def compile_cell(file: Path, arch: str, toolchain: Toolchain, cache: Cache | None) -> Cell:
