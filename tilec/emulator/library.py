@@ -70,6 +70,7 @@ class _Launch(ctypes.Structure):
         ("counters", ctypes.POINTER(_Counter)),
         ("counter_count", ctypes.c_int32),
         ("counting", ctypes.c_int32),
+        ("cluster", ctypes.c_int32),
         ("fault", _Fault),
     ]
 
@@ -159,6 +160,7 @@ class HostKernel:
             counter_capacity=len(counters),
             counters=counters,
             counting=counting,
+            cluster=launch.cluster,
         )
         sys.stdout.flush()
         status = self._entry(ctypes.byref(call))
