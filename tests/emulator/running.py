@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tilec.emulator.library import Counter, Mode, Schedule
-from tilec.emulator.machine import Emulator
+from tilec.emulator.machine import EmulatedModule, Emulator
 from tilec.emulator.tensor_maps import pack
 from tilec.runtime.launching import ConcreteLaunch, PackedArgument
 from tilec.source.diagnostics import Diagnostic, TileError
@@ -52,6 +53,12 @@ def cu_of(body: str, kernel: str = "k") -> str:
     return f"// before\n// kernel begin\n{body}\n// kernel end\n"
 
 
+@cache
+def module_of(cu: str) -> EmulatedModule:
+    """The kernels of a text, built once."""
+    return EmulatedModule("test.cu", cu, None)
+
+
 def run(
     body: str,
     *arguments: Any,
@@ -90,7 +97,7 @@ def run(
         for a in packed
     ]
     launch = ConcreteLaunch(kernel, grid, block, shared, cluster, tuple(packed))
-    module = emulator.module("test.cu", cu_of(body))
+    module = module_of(cu_of(body))
     emulator.launch(emulator.prepare(module, [launch]))
     for buffer, array in buffers:
         emulator.download(buffer, array)

@@ -61,7 +61,8 @@ CODES: dict[str, CodeEntry] = {
     "E0940": CodeEntry(
         "bytes of asynchronous copies do not add up",
         "At the end of a CTA a barrier in shared memory counts bytes that were announced and have not landed, or that were not "
-        "announced, or a copy is still under way; or a phase counts more bytes than the hardware can." + _FAULT,
+        "announced, or a copy is still under way; or a phase counts more bytes than the hardware can."
+        + _FAULT,
     ),
     "E0941": CodeEntry(
         "proxy fence missing",
@@ -75,7 +76,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0943": CodeEntry(
         "thread ends with asynchronous work under way",
-        "A thread left the kernel with bulk stores or products that it had not committed or not waited for." + _FAULT,
+        "A thread left the kernel with bulk stores or products that it had not committed or not waited for."
+        + _FAULT,
     ),
     "E0944": CodeEntry(
         "number of registers that the hardware does not take",
