@@ -127,8 +127,8 @@ const double* table_of(Operand kind) {
       t[i] = kind == kF16 ? small_float(bits, 5, 10, true)
              : kind == kE4m3 ? small_float(bits, 4, 3, false)
              : kind == kE5m2 ? small_float(bits, 5, 2, true)
-             : kind == kS8 ? static_cast<int8_t>(bits)
-                           : bits;
+             : kind == kS8 ? static_cast<double>(static_cast<int8_t>(bits))
+                           : static_cast<double>(bits);
     }
   }
   return t.data();
@@ -393,6 +393,8 @@ void product_wait(int groups) {
     compute(p);
     p.reading->done[mine] = fiber.clock;
     --p.reading->unfinished;
+  }
+  for (Product& p : group.products) {
     if (p.sums->held[mine] && p.sums->last <= last) give_registers(*p.sums, mine);
   }
   fiber.products_waited = last;
