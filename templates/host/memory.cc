@@ -211,14 +211,13 @@ void check_shared(uint32_t offset, int bytes, Access access) {
 
 void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
                       const char* what) {
-  uint64_t last = 0;
+  uint64_t last = ~uint64_t(0);
   for (uint32_t end = at + bytes; at < end; ++at) {
     const Shadow& s = block.shadow[at];
     if (s.pending) under_way(block, what, at);
     if (s.write == last) continue;
     last = s.write;
     if (epoch_of(s.write) < block.first_epoch) {
-      last = 0;
       unwritten(at);
     } else if (!known(block, clocks, s.write)) {
       race(block, what, at, s.write, "written");

@@ -245,6 +245,9 @@ for (int round = 0; round < 3; ++round) {
             "over which something is written",
         ),
         (INIT + "barrier_wait(shared.barrier[0], 2);", "E0939", "parity 2"),
+        ("SharedBarrier other;\nbarrier_init(other, 1);", "E0931", "outside of shared memory"),
+        ("barrier_init(*reinterpret_cast<SharedBarrier*>(shared.x.bytes + 4), 1);", "E0936", "4 modulo 8"),
+        (INIT + "barrier_arrive_expect(shared.barrier[0], -1);", "E0940", "announces -1"),
         (
             INIT + "if (thread < 32) barrier_arrive(shared.barrier[0]);\n__syncthreads();\n"
             "if (thread < 32) barrier_arrive(shared.barrier[0]);\n__syncthreads();\n"
@@ -453,6 +456,89 @@ def test_an_output_that_may_not_be_written() -> None:
     assert found.code == "E0930"
 
 
+# ---- memory beside the threads
+
+
+def again(between: str, order: str = "__syncthreads();") -> str:
+    """A tile that a copy brings; then something else is done with its memory, and a second copy comes."""
+    return copy(
+        wait=f"""barrier_wait(shared.landed, 0);
+{between}
+{order}
+if (thread == 0) {{
+  barrier_arrive_expect(shared.landed, sizeof(shared.tile));
+  tensor_load(shared.tile.panel(0, 0), map, shared.landed, 0, 0);
+}}
+barrier_wait(shared.landed, 1);"""
+    )
+
+
+WRITES = "*shared.tile.at(thread % 64, 5) = 1.0f;"
+DELAY = """if (thread < 32) named_barrier_sync(1, 64);
+if (thread >= 32 && thread < 64) named_barrier_arrive(1, 64);
+if (thread >= 64) """
+READS = "store_element(y + thread, float(*shared.tile.at(thread % 64, 5)));"
+
+
+@every_schedule
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (again(READS), None, ""),
+        (again(DELAY + READS, ""), "E0933", "has read with no barrier between"),
+        (again("if (thread < 64) {\n" + WRITES + "\nfence_async();\n}"), None, ""),
+        (again(DELAY + "{\n" + WRITES + "\nfence_async();\n}", ""), "E0933", "has written with no"),
+        (again("if (thread < 64) {\n" + WRITES + "\n}"), "E0941", "copies to byte"),
+        (again("if (thread == 0) {\n" + "barrier_arrive_expect(shared.landed, sizeof(shared.tile));\n"
+               "tensor_load(shared.tile.panel(0, 0), map, shared.landed, 0, 0);\n}"),
+         "E0933", ""),
+    ],
+)  # fmt: skip
+def test_a_second_copy_to_the_same_memory(
+    mode: Any, seed: int, body: str, code: Any, words: str
+) -> None:
+    x, y = floats(64, 32), np.zeros((64, 32), np.float32)
+    how: Any = {"block": 128, "mode": mode, "seed": seed}
+    if code is None:
+        run(body, Map(1, (32, 64), 128), x, y, **how)
+        np.testing.assert_array_equal(y, x)
+    else:
+        found = fault(body, Map(1, (32, 64), 128), x, y, **how)
+        assert found.code in (code, "E0939"), found
+        assert words in found.message or mode == "chaos", found
+
+
+def test_two_copies_to_the_same_memory_at_once() -> None:
+    x, y = floats(64, 32), np.zeros((64, 32), np.float32)
+    body = copy().replace(
+        "  tensor_load(",
+        "  tensor_load(shared.tile.panel(0, 0), map, shared.landed, 0, 0);\n  tensor_load(",
+    )
+    found = fault(body, Map(1, (32, 64), 128), x, y, block=128)
+    assert (
+        found.code == "E0933" and "copies to byte" in found.message and "under way" in found.message
+    )
+
+
+def test_a_bulk_store_of_bytes_that_nothing_has_written() -> None:
+    y, where = np.zeros((40, 44), np.float32), np.zeros(2, np.int32)
+    body = bulk_store().replace("n < 16 * 32;", "n < 15 * 32;")
+    assert fault(body, Map(1, (32, 16), 128), y, where, block=128).code == "E0932"
+
+
+def test_a_copy_counts_the_sectors_of_its_rows() -> None:
+    x, y = floats(100, 44), np.zeros((64, 32), np.float32)
+    body = copy("-8, 90").replace("store_element(y", "if (n < 0) store_element(y")
+    (load,) = (
+        c
+        for c in run(body, Map(1, (32, 64), 128), x, y, block=128, counting=True)
+        if c.kind == "load"
+    )
+    # ten rows of 24 elements; rows lie 176 bytes apart, half a sector off every second time
+    assert (load.requests, load.bytes, load.least) == (10, 10 * 96, 10 * 3)
+    assert load.units == 5 * 3 + 5 * 4
+
+
 # ---- clusters
 
 
@@ -545,12 +631,55 @@ def test_a_second_copy_behind_the_release_of_both(mode: Any, seed: int) -> None:
     run(pair(again=AGAIN), Map(1, (32, 16), 128), x, y, **how)
 
 
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("if (rank == 1) return;\nfor (int i = 0; i < 9; ++i) cluster_sync();\nARRIVE", "E0945", "which has ended"),
+        ("if (rank == 1) return;\nfor (int i = 0; i < 9; ++i) cluster_sync();\nLOAD", "E0945", "which has ended"),
+        ("cluster_sync();\nif (rank == 0) {\nARRIVE\n}", "E0939", "of another CTA, and no `barrier_init_fence`"),
+        ("barrier_init_fence();\ncluster_sync();\nif (rank == 0) {\nARRIVE\n}", "E0945", "nobody in it has waited"),
+        ("barrier_init_fence();\ncluster_sync();\nif (rank == 0) {\nARRIVE\n}\ncluster_sync();", None, ""),
+        ("if (thread > 3) return;\ncluster_sync();", None, ""),
+        ("if (rank == 0) cluster_sync();\nbarrier_wait(shared.barrier, 0);", "E0935", "waits"),
+    ],
+)  # fmt: skip
+def test_ctas_that_depend_on_each_other(body: str, code: str | None, words: str) -> None:
+    body = body.replace("ARRIVE", "barrier_arrive_at(shared.barrier, 1);")
+    body = body.replace(
+        "LOAD",
+        "tensor_load_multicast(shared.x, map, shared.barrier, uint16_t(2), 0, 0);",
+    )
+    text = kernel(
+        "const __grid_constant__ CUtensorMap map, const float* x",
+        f"""
+struct alignas(128) Shared {{
+  SharedArray<float, 32> x;
+  SharedBarrier barrier;
+}};
+Shared& shared = cta_shared<Shared>();
+const int rank = cluster_rank();
+if (thread == 0) barrier_init(shared.barrier, 32);
+cluster_sync_memory();
+{body}""",
+        threads=32,
+        cluster=2,
+    )
+    how: Any = {"grid": 2, "cluster": 2}
+    if code is None:
+        run(text, Map(1, (32, 1)), floats(1, 32), **how)
+    else:
+        found = fault(text, Map(1, (32, 1)), floats(1, 32), **how)
+        assert found.code == code and words in found.message, found
+
+
 def test_clusters_that_the_launch_does_not_have() -> None:
     x, y = floats(16, 32), np.zeros((3, 16, 32), np.float32)
     found = fault(pair(), Map(1, (32, 16), 128), x, y, grid=2)
     assert found.code == "E0945" and "clusters of 1 CTAs, and its attribute says 2" in found.message
     found = fault(pair(), Map(1, (32, 16), 128), x, y, grid=3, cluster=2)
     assert found.code == "E0945" and "3 CTAs in clusters of 2" in found.message
+    large = pair().replace("__cluster_dims__(2,", "__cluster_dims__(16,")
+    assert fault(large, Map(1, (32, 16), 128), x, y, grid=16, cluster=16).code == "E0945"
 
 
 def test_memory_is_ordered_by_the_barrier_of_a_cluster_that_says_so() -> None:

@@ -353,6 +353,31 @@ def test_a_group_that_may_stay_under_way() -> None:
     assert (y == 32).all()
 
 
+@every_schedule
+def test_operands_that_older_copies_bring(mode: Any, seed: int) -> None:
+    """What `cp.async` wrote passes a proxy fence, as a store does."""
+    random = np.random.default_rng(7)
+    a, b = values(random, BF16, (64, 16)), values(random, BF16, (32, 16))
+    y = np.zeros((64, 32), np.float32)
+    body = one().replace(
+        "*shared.a.at(n / 16, n % 16) = load_element(a + n);",
+        "if (n % 8 == 0) cp_async<16>(shared.a.at(n / 16, n % 16), a + n);",
+    )
+    waited = "cp_async_commit();\ncp_async_wait<0>();\nfence_async();"
+    how: Any = {"block": 128, "mode": mode, "seed": seed}
+    run(body.replace("fence_async();", waited), a, b, y, **how)
+    compare(y, exact(a) @ exact(b).T)
+    assert fault(body.replace("fence_async();", waited[:-14]), a, b, y, **how).code == "E0941"
+    early = body.replace("fence_async();", "cp_async_commit();\nfence_async();")
+    assert fault(early, a, b, y, **how).code == "E0933"
+
+
+def test_an_operand_that_nothing_has_written() -> None:
+    a, b = np.ones((64, 16), BF16), np.ones((32, 16), BF16)
+    body = one().replace("n < 1024;", "n < 1008;")
+    assert fault(body, a, b, np.zeros((64, 32), np.float32), block=128).code == "E0932"
+
+
 def test_a_product_in_less_than_a_warpgroup() -> None:
     y = np.zeros((64, 32), np.float32)
     a, b = np.ones((64, 16), BF16), np.ones((32, 16), BF16)
@@ -366,6 +391,7 @@ def test_a_product_in_less_than_a_warpgroup() -> None:
 def gemm(
     release: str = "if (thread % 32 == 0) barrier_arrive(shared.empty[s]);",
     wait: str = "wgmma_wait<0>();",
+    full: str = "barrier_wait(shared.full[s], n / kStages % 2);",
     expect: str = "barrier_arrive_expect(shared.full[s], sizeof(shared.a[0]) + sizeof(shared.b[0]));",
 ) -> str:
     """128 x 128 tiles: one warp loads, two warpgroups multiply and store by a bulk copy."""
@@ -408,7 +434,7 @@ if (thread >= 256) {{
   Vector<float, 2> acc[2][16];
   for (int n = 0; n < steps; ++n) {{
     const int s = n % kStages;
-    barrier_wait(shared.full[s], n / kStages % 2);
+    {full}
     wgmma_fence();
     for (int k = 0; k < 4; ++k) {{
       wgmma_m64n128k16_bf16<0, 0>(acc[0], acc[1], k_major_descriptor(shared.a[s], half, 16 * k),
@@ -463,6 +489,7 @@ def test_a_whole_product(mode: Any, seed: int, m: int, n: int, k: int) -> None:
     [
         ({"wait": ""}, {"E0933"}),
         ({"wait": "wgmma_wait<1>();"}, {"E0933"}),
+        ({"full": "if (thread % 128 == 5) barrier_wait(shared.full[s], n / kStages % 2);"}, {"E0933"}),
         ({"release": ""}, {"E0935"}),
         ({"release": "if (thread % 128 == 0) barrier_arrive(shared.empty[s]);"}, {"E0935"}),
         ({"expect": "barrier_arrive_expect(shared.full[s], sizeof(shared.a[0]));"},
