@@ -146,18 +146,6 @@ __device__ __forceinline__ void registers_take() {
 }
 //@ end
 
-//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
-/// The CTA's dynamic shared memory, laid out as the struct T from the first multiple of its
-/// alignment on: the launch asks for that many bytes more.
-template <class T>
-__device__ __forceinline__ T& dynamic_shared_aligned() {
-  extern __shared__ uint4 dynamic_shared_storage[];
-  constexpr uint32_t kAlign = alignof(T);
-  const uint32_t skipped = (kAlign - shared_address(dynamic_shared_storage) % kAlign) % kAlign;
-  return *reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(dynamic_shared_storage) + skipped);
-}
-//@ end
-
 //@ primitive PanelTile
 /// kRows x kCols elements in panels of up to 128 bytes of columns, one panel behind the other. The
 /// 16-byte chunks of a row of a panel are exchanged by the row's number, as bulk copies with a
@@ -387,6 +375,90 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
         } else {
           asm volatile("" : "+r"(registers[i][j].units[n]) : : "memory");
         }
+      }
+    }
+  }
+}
+//@ end
+
+//@ primitive RingPlace
+/// A place in a ring of kSlots slots; the parity changes with every round.
+template <int kSlots>
+struct RingPlace {
+  int slot;
+  int parity;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  /// The slot before this one.
+  __device__ __forceinline__ int previous() const { return (slot == 0 ? kSlots : slot) - 1; }
+};
+//@ end
+
+//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
+/// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
+/// alignment on: the launch has as many bytes more.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared_aligned() {
+  extern __shared__ uint4 dynamic_shared_storage[];
+  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
+  const uint32_t beyond = shared_address(base) % alignof(T);
+  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+}
+//@ end
+
+//@ primitive send_chunk needs PanelTile Vector lane_id stmatrix_x4 fence_async tensor_store
+//@ needs bulk_commit bulk_wait_read includes <cstdint> <cstring> <cuda.h>
+/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
+/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
+/// have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t words[4];
+    memcpy(&words[0], &top[2 * j], 4);
+    memcpy(&words[1], &bottom[2 * j], 4);
+    memcpy(&words[2], &top[2 * j + 1], 4);
+    memcpy(&words[3], &bottom[2 * j + 1], 4);
+    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+  }
+  fence_async();
+  __syncwarp();
+  if (lane == 0) {
+    tensor_store(map, chunk.panel(0, 0), at...);
+    bulk_commit();
+  }
+}
+//@ end
+
+//@ primitive clear_outside needs PanelTile Vector store_shared_vector
+/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in [begin, end).
+template <int kThreads, int kAxis, class T, int kRows, int kCols>
+__device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
+                                              int thread) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kRows * kCols / kChunk;
+#pragma unroll 1
+  for (int n = thread; n < kChunks; n += kThreads) {
+    const int row = n / (kCols / kChunk);
+    const int col = n % (kCols / kChunk) * kChunk;
+    if constexpr (kAxis == 0) {
+      if (row < begin || row >= end) store_shared_vector(tile.at(row, col), Vector<T, kChunk>{});
+    } else if (col < begin || col + kChunk > end) {
+#pragma unroll 1
+      for (int i = 0; i < kChunk; ++i) {
+        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
       }
     }
   }
