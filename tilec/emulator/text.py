@@ -30,7 +30,15 @@ RUNTIME_FILES = (
 PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""
 
-NOTED = ("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product")
+NOTED = (
+    "load_a",
+    "load_a_transposed",
+    "load_b",
+    "load_b_transposed",
+    "accumulate_product",
+    "send_chunk",
+    "clear_outside",
+)
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 
 _FOREIGN = 1000000
@@ -83,8 +91,9 @@ def host_blocks() -> tuple[Block, ...]:
             place(needed, (*above, name))
         ordered[name] = block
 
-    # The device's order, in which overloads and specialisations come before what instantiates them.
-    for name in (*load_primitives().blocks, *host):
+    # CUDA's own functions, then the device's order, in which overloads and specialisations come before what
+    # instantiates them.
+    for name in ("warp_builtins", *load_primitives().blocks, *host):
         place(name, ())
     return tuple(ordered.values())
 
@@ -92,7 +101,8 @@ def host_blocks() -> tuple[Block, ...]:
 def prelude() -> str:
     """The header with everything that kernel text may use."""
     blocks = host_blocks()
-    headers = "".join(f"#include {h}\n" for h in sorted({h for b in blocks for h in b.includes}))
+    named = {h for b in blocks for h in b.includes if not h.startswith("<cuda")}
+    headers = "".join(f"#include {h}\n" for h in sorted(named))
     body = "\n\n".join(block.text for block in blocks if block.text)
     noted = "".join(f"#define {n} tilec_host::note(__LINE__), {n}\n" for n in NOTED)
     return f'#include "runtime.h"\n{headers}\n#line {_FOREIGN} "{PRELUDE}"\n{body}\n{noted}'
