@@ -289,10 +289,11 @@ class Bitcast(Op):
 
 @dataclass(frozen=True)
 class Fill(Op):
-    """`x.fill(v)`: absent elements become the scalar v, everything is present."""
+    """`x.fill(v)`: absent elements become the scalar v, everything is present. `axes`: only along these (None: all)."""
 
     arg: Value
     value: Value
+    axes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, DType
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
 from tilec.passes.lower.access import (
     Address,
@@ -160,7 +160,10 @@ class Body(AddressBuilder):
                 return self.value(op.arg, tuple(inner))
             case t.Fill():
                 arg = self.value(op.arg, coords)
-                guards = self.presence(op.arg, coords)
+                guards = Guards()
+                for n, (axis, along) in enumerate(zip(op.arg.type.axes, coords, strict=True)):
+                    if op.axes is None or n in op.axes:
+                        guards.add(self.axis_presence(axis, along))
                 if not guards.all:
                     return arg
                 filler = converted(context.scalar(op.value), arg.rep)
@@ -271,7 +274,12 @@ class Body(AddressBuilder):
     def axis_presence(self, axis: t.Axis, along: k.LoopAxis | None) -> Guards:
         """Guards of one axis."""
         guards = Guards()
-        for constraint in axis.presence:
+        presence = axis.presence
+        limits = [c.limit for c in presence if isinstance(c, t.Below)]
+        if len(limits) > 1 and self.context.variant.asynchronous is not None:
+            others = tuple(c for c in presence if not isinstance(c, t.Below))
+            presence = (t.Below(self._least(limits, axis)), *others)
+        for constraint in presence:
             match constraint:
                 case t.Below():
                     if along is None:
@@ -297,6 +305,12 @@ class Body(AddressBuilder):
                     else:
                         guards.vector += conditions
         return guards
+
+    def _least(self, limits: list[Sym], axis: t.Axis) -> Sym:
+        """The least of several bounds; those that no coordinate reaches are left out."""
+        facts = self.context.facts
+        kept = [x for x in limits if not facts.prove_nonnegative(x - axis.extent)]
+        return sym_min(kept or limits[:1])
 
     def _positive(self, sym: Sym) -> k.Expr:
         return k.Apply("gt", (self.context.index(sym), k.Literal_(0, I32)), BOOL)

@@ -100,3 +100,64 @@ class Cloner:
                 return replace(node, **{f.name: self._any(getattr(node, f.name)) for f in fields(node)})
             case _:
                 return node
+
+
+def exchange(block: t.Block, values: Mapping[int, t.Value]) -> t.Block:
+    """The block with other values for some, where they are defined and where they are read."""
+
+    def new(value: t.Value) -> t.Value:
+        return values.get(value.id, value)
+
+    def one(op: t.Op) -> t.Op:
+        changed: dict[str, Any] = {}
+        for f in fields(op):
+            part = getattr(op, f.name)
+            if isinstance(part, t.Value):
+                changed[f.name] = new(part)
+            elif isinstance(part, t.Block):
+                changed[f.name] = exchange(part, values)
+            elif isinstance(part, tuple) and f.name in ("outs", "args", "parts"):
+                changed[f.name] = tuple(new(v) if isinstance(v, t.Value) else v for v in part)
+            elif isinstance(part, tuple) and f.name in ("carried", "merges"):
+                changed[f.name] = tuple(
+                    replace(c, **{g.name: new(getattr(c, g.name)) for g in fields(c)}) for c in part
+                )
+            elif isinstance(part, t.Access):
+                terms = tuple(
+                    t.AtTile(new(term.index)) if isinstance(term, t.AtTile) else term
+                    for term in part.terms
+                )
+                changed[f.name] = replace(part, terms=terms)
+        return replace(op, **changed)
+
+    return t.Block(tuple(one(op) for op in block.ops))
+
+
+def present_again(block: t.Block, filled: Mapping[int, t.Value]) -> t.Block:
+    """The block after some values have lost constraints of presence: what is made of them element by element loses them too."""
+    values = dict(filled)
+
+    def walk(inner: t.Block) -> None:
+        for op in inner.ops:
+            if isinstance(op, t.For):
+                walk(op.body)
+            if not isinstance(op, t.Elementwise | t.Cast | t.Rearrange) or not op.outs[0].type.rank:
+                continue
+            args = op.args if isinstance(op, t.Elementwise) else (op.arg,)
+            if not any(v.id in values for v in args) or op.out.id in values:
+                continue
+            axes = []
+            for n, axis in enumerate(op.out.type.axes):
+                found: dict[t.Constraint, None] = {}
+                for arg in args:
+                    arg = values.get(arg.id, arg)
+                    place = op.axes[n] if isinstance(op, t.Rearrange) else n
+                    if place is not None and arg.type.rank and not arg.type.axes[place].is_one:
+                        found.update(dict.fromkeys(arg.type.axes[place].presence))
+                axes.append(replace(axis, presence=tuple(found)))
+            type_ = replace(op.out.type, axes=tuple(axes))
+            if type_ != op.out.type:
+                values[op.out.id] = replace(op.out, type=type_)
+
+    walk(block)
+    return exchange(block, values)

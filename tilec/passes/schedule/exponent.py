@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import F32
-from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.clone import Numbers, present_again
 from tilec.passes.uses import Definitions, all_ops, operands
 
 LOG2E = math.log2(math.e)
@@ -206,19 +206,24 @@ def fold_exponents(program: t.Program, nest: t.Nest, numbers: Numbers) -> tuple[
     except _Refused:
         numbers.next = before
         return nest, False
-    body = _clamp(body, definitions, numbers)
+    bounded: list[t.Value] = []
+    body = _clamp(body, definitions, numbers, bounded)
+    body = _fill(body, bounded, numbers)
     return replace(nest, body=_pull(body, program, numbers)), True
 
 
 # ------------------------------------------------------------------------------------------- clamping
 
 
-def _clamp(block: t.Block, definitions: Definitions, numbers: Numbers) -> t.Block:
-    """`exp2(a - b)` of tiles where b is at least a: the difference is not positive, whatever its rounding."""
+def _clamp(
+    block: t.Block, definitions: Definitions, numbers: Numbers, bounded: list[t.Value]
+) -> t.Block:
+    """`exp2(a - b)` of tiles where b is at least a: the difference is not positive, whatever its rounding. Notes each `a` whose `b` is
+    never -inf."""
     ops: list[t.Op] = []
     for op in block.ops:
         if isinstance(op, t.For):
-            ops.append(replace(op, body=_clamp(op.body, definitions, numbers)))
+            ops.append(replace(op, body=_clamp(op.body, definitions, numbers, bounded)))
             continue
         if isinstance(op, t.Elementwise) and op.op == "exp2" and op.args[0].type.rank == 2:
             inner = definitions.defining.get(op.args[0].id)
@@ -227,6 +232,8 @@ def _clamp(block: t.Block, definitions: Definitions, numbers: Numbers) -> t.Bloc
                 and inner.op == "sub"
                 and _at_least(inner.args[1], inner.args[0], definitions)
             ):
+                if _finite(inner.args[1], definitions) and inner.args[0] not in bounded:
+                    bounded.append(inner.args[0])
                 zero = t.Value(numbers.next, t.TileType(F32), "", op.span)
                 numbers.next += 1
                 below = replace(numbers.fresh(op.args[0]), name="")
@@ -259,6 +266,56 @@ def _at_least(bound: t.Value, value: t.Value, definitions: Definitions) -> bool:
             return False
 
 
+def _finite(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a row's bound is replaced by a number where it is -inf."""
+    op = definitions.defining.get(value.id)
+    if isinstance(op, t.Rearrange):
+        return _finite(op.arg, definitions)
+    if not isinstance(op, t.Elementwise) or op.op != "where":
+        return False
+    condition = definitions.defining.get(op.args[0].id)
+    chosen = definitions.defining.get(op.args[1].id)
+    while isinstance(chosen, t.Full):
+        chosen = definitions.defining.get(chosen.value.id)
+    return (
+        isinstance(condition, t.Elementwise)
+        and condition.op == "eq"
+        and any(_is_lowest(arg, definitions) for arg in condition.args)
+        and op.args[2] in condition.args
+        and isinstance(chosen, t.Constant)
+        and math.isfinite(float(chosen.value))
+    )
+
+
+def _fill(block: t.Block, bounded: list[t.Value], numbers: Numbers) -> t.Block:
+    """Absent columns of tiles whose exponentials follow become -inf once: their maximum and their exponential, 0, need no masks."""
+    wanted = {v.id for v in bounded}
+    filled: dict[int, t.Value] = {}
+
+    def walk(inner: t.Block) -> t.Block:
+        ops: list[t.Op] = []
+        for op in inner.ops:
+            if isinstance(op, t.For):
+                ops.append(replace(op, body=walk(op.body)))
+                continue
+            out = op.outs[0] if op.outs else None
+            if out is None or out.id not in wanted:
+                ops.append(op)
+                continue
+            before = numbers.fresh(out)
+            lowest = t.Value(numbers.next, t.TileType(F32), "", op.span)
+            numbers.next += 1
+            ops.append(replace(op, outs=(before,)))
+            ops.append(t.Constant(outs=(lowest,), value=-math.inf, span=op.span))
+            axes = (out.type.axes[0], replace(out.type.axes[1], presence=()))
+            now = replace(out, type=replace(out.type, axes=axes))
+            filled[out.id] = now
+            ops.append(t.Fill(outs=(out,), arg=before, value=lowest, axes=(1,), span=op.span))
+        return t.Block(tuple(ops))
+
+    return present_again(walk(block), filled)
+
+
 def _is_lowest(value: t.Value, definitions: Definitions) -> bool:
     op = definitions.defining.get(value.id)
     if isinstance(op, t.Full):
@@ -270,7 +327,7 @@ def _is_lowest(value: t.Value, definitions: Definitions) -> bool:
 
 
 def _pull(block: t.Block, program: t.Program, numbers: Numbers) -> t.Block:
-    """Maxima of tiles times a positive scalar, of which many elements are needed otherwise: scaled behind the reduction."""
+    """Maxima of tiles times a positive scalar: masked first, scaled behind the reduction."""
     definitions = Definitions.of(block)
 
     def positive(value: t.Value) -> bool:
@@ -286,40 +343,59 @@ def _pull(block: t.Block, program: t.Program, numbers: Numbers) -> t.Block:
                 return False
 
     def without(value: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value] | None:
-        """The tile before a scaling and the scalar."""
+        """The tile before a scaling, masked alike, and the scalar."""
         op = definitions.defining.get(value.id)
-        if not isinstance(op, t.Elementwise):
-            return None
-        if op.op == "mul":
-            for scalar, tile in (op.args, op.args[::-1]):
-                if not scalar.type.rank and tile.type.rank and positive(scalar):
-                    return tile, scalar
-        if op.op == "where":
-            found = without(op.args[1], ops)
-            if found is not None and _is_lowest(op.args[2], definitions):
-                chosen = replace(numbers.fresh(value), name="")
-                args = (op.args[0], found[0], op.args[2])
-                ops.append(replace(op, outs=(chosen,), args=args))
-                return chosen, found[1]
+        match op:
+            case t.Elementwise() if op.op == "mul":
+                for scalar, tile in (op.args, op.args[::-1]):
+                    if not scalar.type.rank and tile.type.rank and positive(scalar):
+                        return tile, scalar
+            case t.Elementwise() if op.op == "where" and _is_lowest(op.args[2], definitions):
+                found = without(op.args[1], ops)
+                if found is not None:
+                    chosen = replace(numbers.fresh(value), name="")
+                    args = (op.args[0], found[0], op.args[2])
+                    ops.append(replace(op, outs=(chosen,), args=args))
+                    return chosen, found[1]
+            case t.Fill() if _is_lowest(op.value, definitions):
+                found = without(op.arg, ops)
+                if found is not None:
+                    whole = replace(numbers.fresh(value), name="")
+                    ops.append(replace(op, outs=(whole,), arg=found[0]))
+                    return whole, found[1]
+            case _:
+                pass
         return None
 
     def walk(inner: t.Block) -> t.Block:
+        wanted = {
+            op.arg.id
+            for op in inner.ops
+            if isinstance(op, t.Reduce) and op.op == "max" and op.arg.type.rank == 2
+        }
+        parts: dict[int, tuple[t.Value, t.Value]] = {}
         ops: list[t.Op] = []
         for op in inner.ops:
             if isinstance(op, t.For):
                 ops.append(replace(op, body=walk(op.body)))
                 continue
-            if isinstance(op, t.Reduce) and op.op == "max" and op.arg.type.rank == 2:
+            if op.outs and op.out.id in wanted:
                 extra: list[t.Op] = []
-                found = without(op.arg, extra)
+                found = without(op.out, extra)
                 if found is not None:
-                    most = replace(numbers.fresh(op.out), name="")
+                    # masked before it is scaled: one tile for the maximum and for what follows
+                    parts[op.out.id] = found
                     ops += extra
-                    ops.append(replace(op, outs=(most,), arg=found[0]))
-                    ops.append(
-                        t.Elementwise(outs=(op.out,), op="mul", args=(most, found[1]), span=op.span)
-                    )
+                    ops.append(t.Elementwise(outs=op.outs, op="mul", args=found, span=op.span))
                     continue
+            if isinstance(op, t.Reduce) and op.arg.id in parts and op.op == "max":
+                tile, scalar = parts[op.arg.id]
+                most = replace(numbers.fresh(op.out), name="")
+                ops.append(replace(op, outs=(most,), arg=tile))
+                ops.append(
+                    t.Elementwise(outs=(op.out,), op="mul", args=(most, scalar), span=op.span)
+                )
+                continue
             ops.append(op)
         return t.Block(tuple(ops))
 
