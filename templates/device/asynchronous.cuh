@@ -464,3 +464,8 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
   }
 }
 //@ end
+
+//@ primitive kFirstTurn
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
+//@ end

@@ -67,12 +67,16 @@ def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) ->
         )
     instances = product(tuple(d.trips for d in grid))
     walked = replace(kernel, grid=grid, instances=instances)
+    if any(d.paired for d in grid):
+        first, step = f"{first} * 2", f"{number} % 2 == 0 ? 1 : {step} * 2 - 1"
     head = f"for (int {number} = {first}; {number} < {render.sym(instances).at(4)}; {number} += {step}) {{"
     return [head, *decode(walked, render, words, number), *tail]
 
 
 def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:
     """The trip number, from the last one down where later trips take longer."""
+    if digit.paired:
+        return f"paired_trip({number}, {render.sym(digit.trips).text})"
     if not digit.backwards:
         return number
     simple = not set(number) & set("+-")

@@ -198,6 +198,15 @@ class WarpgroupWait(Op):
 
 
 @dataclass(frozen=True)
+class Turn(Op):
+    """Warpgroups take turns at starting products: `take` waits for one's own, `pass` gives it to the next; `begin` gives the first one
+    to the first warpgroup, `end` takes the one that is left."""
+
+    what: Literal["begin", "take", "pass", "end"]
+    warpgroups: int
+
+
+@dataclass(frozen=True)
 class ClearEdges(Op):
     """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
 

@@ -512,6 +512,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
+    paired: bool = False
+    """long and short trips alternate; each CTA takes two neighbours at a time"""
     swept: int = 1
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 

@@ -42,6 +42,8 @@ class Roles:
     def __init__(self, context: Context, form: Asynchronous):
         self.context = context
         self.form = form
+        self.turns: set[int] = set()
+        """loops in which warpgroups take turns at starting products, by id of the op"""
         self.panels: list[a.PanelBuffer] = []
         self.buffers: dict[int, a.PanelBuffer] = {}
         """by id of the operand's value"""
@@ -208,6 +210,9 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
+        if self.turns:
+            before = [*before, a.Turn("begin", self.form.warpgroups)]
+            after = [a.Turn("end", self.form.warpgroups), *after]
         return (*self._declarations(filled=True), *before, a.Instances(body), *after)
 
     def store(self, op: t.Store) -> bool:
@@ -256,6 +261,9 @@ class Roles:
                 self._wait(channel)
         for operand in staged:
             self._clear_edges(operand, op.span)
+        first, last = self._turn(op)
+        if first:
+            context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
         context.out.append(self._start(op, plan, target, left))
         ending = [channel for site, channel in sites.items() if site.last is op]
@@ -264,7 +272,21 @@ class Roles:
             return target
         releases = tuple(x for channel in ending for x in self._release(channel))
         context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
+        if last:
+            context.out.append(a.Turn("pass", self.form.warpgroups))
         return target
+
+    def _turn(self, op: t.Dot) -> tuple[bool, bool]:
+        """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
+        all of them while the others do that work."""
+        around = self.context.definitions.loops[op.out.id]
+        if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
+            return False, False
+        dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
+        if len(dots) < 2:
+            return False, False
+        self.turns.add(id(around[-1]))
+        return op is dots[0], op is dots[-1]
 
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""
@@ -479,5 +501,11 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         barriers=tuple(roles.barriers),
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
+        grid=tuple(
+            replace(d, backwards=False, paired=True)
+            if d.backwards and d is kernel.grid[-1]
+            else d
+            for d in kernel.grid
+        ),
         body=(both,),
     )
