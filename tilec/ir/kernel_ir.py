@@ -564,7 +564,9 @@ class Kernel:
         """Bytes of shared memory."""
         stored = (*self.panels, *self.tiles, *self.shared, *self.barriers)
         total = sum(b.bytes for b in stored)
-        return total + PANEL_ALIGNMENT if self.panels else total
+        if not self.panels:
+            return total
+        return (-(-total // PANEL_ALIGNMENT) + 1) * PANEL_ALIGNMENT
 
 
 PANEL_ALIGNMENT = 1024

@@ -582,7 +582,7 @@ def _slots(
     """Ring depths from the shared memory of a block: two slots at least in a loop, two of what an instance loads once, so that the next
     instance's is under way; then as many as fit, the same for all."""
     leaving = warps * CHUNKS_UNDER_WAY * CHUNK_ROWS * CHUNK_COLUMNS * 2
-    room = target.shared_per_block_optin - ALIGNMENT - BARRIER_BYTES - leaving
+    room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.in_loop)
     ring = sum(c.bytes for c in channels if c.in_loop)
     twice = 2 * (fixed + ring) <= room
