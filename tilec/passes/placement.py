@@ -15,7 +15,7 @@ from tilec.ir.dtypes import BOOL
 from tilec.passes.uses import Definitions, all_ops, operands
 
 COSTS = {
-    "exp": 3, "exp2": 2, "log": 3, "log2": 2, "sqrt": 4, "rsqrt": 2, "div": 4, "sin": 20, "cos": 20, "tanh": 12, "erf": 20,
+    "exp": 3, "exp2": 3, "log": 3, "log2": 2, "sqrt": 4, "rsqrt": 2, "div": 4, "sin": 20, "cos": 20, "tanh": 12, "erf": 20,
     "sigmoid": 6, "pow": 20, "floordiv": 20, "mod": 20,
 }  # fmt: skip
 """Issue slots of an element-wise op, relative to an addition; what is not listed costs 1."""

@@ -84,6 +84,8 @@ class _Circle:
     """tiles that were scaled by the unit: what they are in units of it"""
     factors: tuple[t.Value, t.Value] | None = None
     """the unit in bits, and the power of two below it"""
+    largest: t.Value | None = None
+    """LARGEST_INEXACT in the circle's units"""
 
     # ---- which values
 
@@ -175,6 +177,8 @@ class _Circle:
         mask = self._scalar(head, t.Constant, I32, value=EXPONENT_BITS)
         kept = self._scalar(head, t.Elementwise, I32, op="and", args=(word, mask))
         self.factors = one, self._scalar(head, t.Bitcast, arg=kept)
+        most = self._scalar(head, t.Constant, value=LARGEST_INEXACT)
+        self.largest = self._scalar(head, t.Elementwise, op="div", args=(most, one))
         ops = list(self._block(block, 0).ops)
         # the scalars stand behind the unit's definition
         place = 0
@@ -307,15 +311,13 @@ class _Circle:
 
     def _row(self, bound: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value]:
         """For each row the factor of its elements, and its negative reference in bits."""
-        assert self.factors is not None
+        assert self.factors is not None and self.largest is not None
         exact, power = self.factors
-        bits = self._times(bound, exact, ops)
-        size = self._like(bound, ops, t.Elementwise, op="abs", args=(bits,))
-        limit = self._scalar(ops, t.Constant, value=LARGEST_INEXACT)
+        size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
         flag = replace(
             self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name=""
         )
-        ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, limit), span=bound.span))
+        ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
         factor = self._like(bound, ops, t.Elementwise, op="where", args=(flag, power, exact))
         product = self._like(bound, ops, t.Elementwise, op="mul", args=(bound, factor))
         return factor, self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
