@@ -109,7 +109,7 @@ inline bool is_elected(int line = __builtin_LINE()) {
 template <class T>
 inline T& dynamic_shared_aligned(int line = __builtin_LINE()) {
   tilec_host::note(line);
-  return *static_cast<T*>(tilec_host::dynamic_shared_aligned(sizeof(T), alignof(T)));
+  return *static_cast<T*>(tilec_host::dynamic_shared_aligned(alignof(T)));
 }
 //@ end
 

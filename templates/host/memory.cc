@@ -75,12 +75,14 @@ void* dynamic_shared() {
   return block.shared + dynamic_begin(block);
 }
 
-void* dynamic_shared_aligned(uint32_t bytes, uint32_t align) {
+void* dynamic_shared_aligned(uint32_t align) {
+  Block& block = block_of(self);
   const uint32_t asked = machine.launch->shared_bytes;
-  if (align > 1024 || bytes + align > asked) {
-    fault(kSharedBounds, -1, 0, "lays out %u bytes, aligned to %u, in %u of dynamic shared memory", bytes,
-          align, asked);
+  if (align > 1024 || align > asked) {
+    fault(kSharedBounds, -1, 0, "aligns %u bytes of dynamic shared memory to %u", asked, align);
   }
+  // Where the memory begins is not known: `align` bytes of it may lie in front of the struct.
+  block.shared_bytes = dynamic_begin(block) + asked - align;
   return dynamic_shared();
 }
 

@@ -256,8 +256,8 @@ void* static_shared(uint32_t bytes, uint32_t align);
 /// The dynamic shared memory behind it.
 void* dynamic_shared();
 
-/// The same for a struct of `bytes`, whose launch asks for `align` bytes more.
-void* dynamic_shared_aligned(uint32_t bytes, uint32_t align);
+/// The same for a struct whose launch asks for `align` bytes more.
+void* dynamic_shared_aligned(uint32_t align);
 
 // ---- asynchronous copies of this thread
 

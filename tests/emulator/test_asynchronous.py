@@ -749,7 +749,9 @@ store_element(y + thread, float(*shared.tile.at(127, thread)));""",
     run(body, y, block=128, shared=65536 + 1024)
     np.testing.assert_array_equal(y, np.arange(128))
     found = fault(body, y, block=128, shared=65536)
-    assert found.code == "E0931" and "aligned to 1024, in 65536" in found.message
+    assert found.code == "E0931" and "of an array of 65536" in found.message
+    found = fault(body, y, block=128, shared=1000)
+    assert found.code == "E0931" and "aligns 1000 bytes" in found.message
 
 
 def test_a_panel_tile_has_the_addresses_of_the_swizzle() -> None:
