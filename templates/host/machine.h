@@ -48,6 +48,7 @@ struct Fiber : Thread {
   std::deque<std::vector<BulkStore>> store_groups;
   int64_t products, products_waited;    // that it started since it last committed; that are done
   std::deque<int64_t> product_groups;   // the last product of each
+  bool registers_fenced;                // since it last got accumulators back
 };
 
 /// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one

@@ -98,6 +98,7 @@ void start_block(Block& block, int number, int slot) {
     fiber.store_groups.clear();
     fiber.products = fiber.products_waited = 0;
     fiber.product_groups.clear();
+    fiber.registers_fenced = false;
     prepare_context(fiber.context, machine.stacks->at(slot * threads + i), machine.stacks->bytes(),
                     fiber_main);
   }
@@ -180,7 +181,7 @@ void report_stuck() {
     if (!block.active) continue;
     for (Fiber& fiber : block.fibers) {
       if (waits_for_engine(fiber)) {
-        if (!polling) polling = &fiber;
+        if (!polling || (polling->state == kWhole && fiber.state != kWhole)) polling = &fiber;
         continue;
       }
       if (fiber.state == kWarpgroup) {

@@ -63,6 +63,7 @@ enum Code : int32_t {
   kUnwaited = 943,
   kRegisters = 944,
   kCluster = 945,
+  kRegisterFence = 946,
 };
 
 /// When an asynchronous write lands: at the wait that covers it, at its issue, or anywhere between.

@@ -325,6 +325,13 @@ void start(Warpgroup& group) {
   const bool early = machine.launch->mode == kEarly;
   const ProductForm& form = *mine.form;
   const auto sums = sums_for(group, brought, form.left == kS8 || form.left == kU8);
+  for (int t = 0; t < kGroupThreads; ++t) {
+    if (sums->last == 0 && !block.fibers[first + t].registers_fenced) {
+      fault(kRegisterFence, first + t, 0,
+            "starts a product, and thread %d has not executed `wgmma_fence` since it got registers "
+            "of the last one back", first + t);
+    }
+  }
   Product p{++group.started, form, mine.a, mine.b, mine.accumulate, false, {}, sums,
             reading_of(mine, block.fibers[first].number)};
   sums->last = p.number;
@@ -360,6 +367,7 @@ void product_start(const ProductForm& form, void* top, void* bottom, uint64_t a,
 void product_fence() {
   warpgroup_of(me());
   collective(~0u, nullptr, nullptr, "`wgmma_fence`");
+  me().registers_fenced = true;
 }
 
 void product_commit() {
@@ -395,7 +403,9 @@ void product_wait(int groups) {
     --p.reading->unfinished;
   }
   for (Product& p : group.products) {
-    if (p.sums->held[mine] && p.sums->last <= last) give_registers(*p.sums, mine);
+    if (p.number > last || p.sums->last > last) continue;
+    fiber.registers_fenced = false;
+    if (p.sums->held[mine]) give_registers(*p.sums, mine);
   }
   fiber.products_waited = last;
   while (!group.products.empty() && group.products.front().reading->unfinished == 0) {
