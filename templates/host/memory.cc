@@ -174,7 +174,8 @@ bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t sta
   const Fiber* other = author_of(block, stamp, who, sizeof(who));
   fault(kProxyFence, other->thread, other->line,
         "%s byte %u of shared memory beside the threads, and %s has not executed `fence_async` "
-        "between its write and the barrier", verb, at, who);
+        "between its write and the barrier",
+        verb, at, who);
 }
 
 }  // namespace
@@ -211,8 +212,8 @@ void check_shared(uint32_t offset, int bytes, Access access) {
 
 // ---- accesses beside the threads
 
-void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
-                      const char* what) {
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at,
+                      int bytes, const char* what) {
   uint64_t last = ~uint64_t(0);
   for (uint32_t end = at + bytes; at < end; ++at) {
     const Shadow& s = block.shadow[at];
@@ -281,7 +282,8 @@ void begin_reading(Block& block, const std::shared_ptr<Reading>& reading) {
   }
   block.readings.push_back(reading);
   ++block.reading;
-  for (uint32_t c = reading->first; c <= reading->last; ++c) block.chunk_readings[c] += reading->chunks[c];
+  for (uint32_t c = reading->first; c <= reading->last; ++c)
+    block.chunk_readings[c] += reading->chunks[c];
 }
 
 // ---- asynchronous copies

@@ -133,7 +133,8 @@ struct Cta {
   Shadow* shadow;
   uint32_t shared_bytes;
   uint32_t epoch, first_epoch;
-  int32_t pending, reading;  // bytes that copies are to write, operations that read beside the threads
+  int32_t pending,
+      reading;  // bytes that copies are to write, operations that read beside the threads
 };
 
 extern Thread* self;

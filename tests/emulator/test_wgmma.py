@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.emulator.running import Map, fault, run
-from tests.emulator.test_asynchronous import every_schedule, kernel
+from tests.emulator.running import Map, every_schedule, fault, kernel, run
 from tests.emulator.test_primitives import words_of
 from tilec.emit.wgmma import DEPTHS, all_forms
 from tilec.emulator.text import cluster_of, product_text
