@@ -301,7 +301,7 @@ struct Call<void (*)(A...)> {
 
 /// `cluster` is what the kernel's attribute says.
 template <class Function>
-int enter(Launch* launch, Function kernel, int cluster) {
+int enter(Launch* launch, Function kernel, int cluster = 1) {
   if (!fits_cluster(launch, cluster)) return 1;
   return run(launch, &Call<Function>::go, reinterpret_cast<void*>(kernel));
 }
