@@ -75,12 +75,14 @@ void* dynamic_shared() {
   return block.shared + dynamic_begin(block);
 }
 
-void* dynamic_shared_aligned(uint32_t bytes, uint32_t align) {
+void* dynamic_shared_aligned(uint32_t align) {
+  Block& block = block_of(self);
   const uint32_t asked = machine.launch->shared_bytes;
-  if (align > 1024 || bytes + align > asked) {
-    fault(kSharedBounds, -1, 0, "lays out %u bytes, aligned to %u, in %u of dynamic shared memory", bytes,
-          align, asked);
+  if (align > 1024 || align > asked) {
+    fault(kSharedBounds, -1, 0, "aligns %u bytes of dynamic shared memory to %u", asked, align);
   }
+  // Where the memory begins is not known: `align` bytes of it may lie in front of the struct.
+  block.shared_bytes = dynamic_begin(block) + asked - align;
   return dynamic_shared();
 }
 
@@ -172,7 +174,8 @@ bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t sta
   const Fiber* other = author_of(block, stamp, who, sizeof(who));
   fault(kProxyFence, other->thread, other->line,
         "%s byte %u of shared memory beside the threads, and %s has not executed `fence_async` "
-        "between its write and the barrier", verb, at, who);
+        "between its write and the barrier",
+        verb, at, who);
 }
 
 }  // namespace
@@ -209,8 +212,8 @@ void check_shared(uint32_t offset, int bytes, Access access) {
 
 // ---- accesses beside the threads
 
-void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
-                      const char* what) {
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at,
+                      int bytes, const char* what) {
   uint64_t last = ~uint64_t(0);
   for (uint32_t end = at + bytes; at < end; ++at) {
     const Shadow& s = block.shadow[at];
@@ -279,7 +282,8 @@ void begin_reading(Block& block, const std::shared_ptr<Reading>& reading) {
   }
   block.readings.push_back(reading);
   ++block.reading;
-  for (uint32_t c = reading->first; c <= reading->last; ++c) block.chunk_readings[c] += reading->chunks[c];
+  for (uint32_t c = reading->first; c <= reading->last; ++c)
+    block.chunk_readings[c] += reading->chunks[c];
 }
 
 // ---- asynchronous copies

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.emulator.running import Map, fault, run
-from tests.emulator.test_asynchronous import every_schedule, kernel
+from tests.emulator.running import Map, every_schedule, fault, kernel, run
 from tests.emulator.test_primitives import words_of
 from tilec.emit.wgmma import DEPTHS, all_forms
 from tilec.emulator.text import cluster_of, product_text
@@ -254,6 +253,7 @@ def one(
     order: str = "__syncthreads();",
     left: str = "k_major_descriptor(shared.a, 0, 0)",
     before: str = "",
+    registers: str = "wgmma_fence();",
     commit: str = "wgmma_commit();",
     between: str = "",
     wait: str = "wgmma_wait<0>();",
@@ -265,7 +265,7 @@ def one(
         f"""{text}
 Vector<float, 2> acc[2][4] = {{}};
 {before}
-wgmma_fence();
+{registers}
 wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {left}, k_major_descriptor(shared.b, 0, 0), true);
 {commit}
 {between}
@@ -284,6 +284,7 @@ DESCRIPTOR = "k_major_descriptor(shared.a, 0, 0)"
         ({"fence": ""}, "E0941", "`fence_async`"),
         ({"fence": "if (thread != 9) fence_async();"}, "E0941", "thread 9"),
         ({"order": ""}, "E0933", "multiplies byte"),
+        ({"registers": ""}, "E0946", "`wgmma_fence`"),
         ({"commit": ""}, "E0938", "1 are not committed"),
         ({"wait": ""}, "E0943", "has not waited"),
         ({"commit": "", "wait": ""}, "E0943", "not committed"),
@@ -346,7 +347,7 @@ def test_a_group_that_may_stay_under_way() -> None:
         f"wgmma_m64n32k16_bf16<0, 0>(other[0], other[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
         "wgmma_commit();\nwgmma_wait<1>();\nif (acc[0][0].units[0] != 16.0f) __trap();\n"
         "if (other[0][0].units[0] == other[0][0].units[0]) __trap();\n"
-        f"wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
+        f"wgmma_fence();\nwgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
         "wgmma_commit();\nwgmma_wait<1>();\nif (other[1][3].units[1] != 16.0f) __trap();"
     )
     run(one(commit=again), a, b, y, block=128)
@@ -370,6 +371,19 @@ def test_operands_that_older_copies_bring(mode: Any, seed: int) -> None:
     assert fault(body.replace("fence_async();", waited[:-14]), a, b, y, **how).code == "E0941"
     early = body.replace("fence_async();", "cp_async_commit();\nfence_async();")
     assert fault(early, a, b, y, **how).code == "E0933"
+
+
+def test_registers_fenced_again_behind_a_wait() -> None:
+    a, b = np.ones((64, 16), BF16), np.ones((32, 16), BF16)
+    product = f"wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);"
+    again = f"wgmma_wait<0>();\nFENCE\n{product}\nwgmma_commit();"
+    y = np.zeros((64, 32), np.float32)
+    run(one(between=again.replace("FENCE", "wgmma_fence();")), a, b, y, block=128)
+    assert (y == 32).all()
+    for mode in ("late", "early", "chaos"):
+        body = one(between=again.replace("FENCE", "if (thread >= 32) wgmma_fence();"))
+        found = fault(body, a, b, y, block=128, mode=mode)
+        assert found.code == "E0946" and "thread 0 has not" in found.message
 
 
 def test_an_operand_that_nothing_has_written() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 from tilec.emit.primitives import Block, PrimitiveFormatError, load_primitives, parse_blocks
 from tilec.emit.unit import KERNEL_BEGIN, KERNEL_END
-from tilec.emit.wgmma import INTEGERS, TRANSPOSABLE, Form, forms_of
+from tilec.emit.wgmma import INTEGERS, Form, forms_of
 from tilec.resources import resource_text
 
 HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h", "asynchronous.h")
@@ -155,7 +155,7 @@ def product_text(form: Form) -> str:
     first, _, second = form.types.partition("_")
     sums = "int32_t" if form.types in INTEGERS else "float"
     sides = ("B",) if form.registers else ("A", "B")
-    transposed = {s: f"kTransposed{s} != 0" for s in sides} if form.types in TRANSPOSABLE else {}
+    transposed = {s: f"kTransposed{s} != 0" for s in sides} if form.transposable else {}
     parameters = ", ".join(f"int kTransposed{side}" for side in transposed)
     fields = [
         str(form.columns),
