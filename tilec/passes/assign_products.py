@@ -103,6 +103,7 @@ class ProductAssignment(Assignment):
                 self.axes,
                 self.target,
                 self.products,
+                self.placement,
                 self.candidate.warps,
                 self.candidate.stages,
             )
@@ -145,20 +146,27 @@ class ProductAssignment(Assignment):
                     form.products,
                     2,
                     form if departs else replace(form, departure=None),
+                    positive=self._dims(),
                 )
             )
         return found
 
+    def _dims(self) -> tuple[Sym, ...]:
+        """Sizes of the operands' tensors that are not known to be positive."""
+        names = {
+            o.load.access.tensor
+            for p in self.products.plans.values()
+            for o in (p.a, p.b)
+            if isinstance(o, Staged) and o.load is not None
+        }
+        dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
+        return tuple(
+            dim for dim in sorted(dims, key=str) if not self.facts.prove_nonnegative(dim - 1)
+        )
+
     def _not_empty(self) -> list[LaunchCondition]:
         """A tensor map needs a tensor with elements."""
-        names = {o.load.access.tensor for p in self.products.plans.values()
-                 for o in (p.a, p.b) if isinstance(o, Staged) and o.load is not None}
-        dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
-        return [
-            t.HostOp(">", (dim, Sym.of(0)))
-            for dim in sorted(dims, key=str)
-            if not self.facts.prove_nonnegative(dim - 1)
-        ]
+        return [t.HostOp(">", (dim, Sym.of(0))) for dim in self._dims()]
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""

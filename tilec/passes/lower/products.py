@@ -389,16 +389,16 @@ def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -
     return tile
 
 
-def accumulators(context: Context, op: t.Dot) -> k.Fragment:
-    """The registers of a product: the carried name's own where nothing else needs its old value."""
+def accumulators(context: Context, op: t.Dot, filled: bool = True) -> k.Fragment:
+    """The registers of a product: the carried name's own where nothing else needs its old value. `filled`: with zeros where it adds
+    to nothing."""
     rep = compute_type(op.out.type.dtype)
     coords = context.loop_axes(op.out)
     axes = context.ordered(coords)
     if op.accumulate is None:
         target = k.Fragment(context.names.unique(op.out.name or "product"), rep, axes)
-        context.out.append(
-            k.Declare(target, k.Literal_(0.0 if rep.is_float else 0, rep), span=op.span)
-        )
+        zero = k.Literal_(0.0 if rep.is_float else 0, rep)
+        context.out.append(k.Declare(target, zero if filled else None, span=op.span))
         return target
     carried = _carried_in_place(context, op)
     if carried is not None:
