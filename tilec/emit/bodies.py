@@ -128,7 +128,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.tiles
     ]
     shared += [
-        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];" for b in kernel.panels
+        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
+        for b in kernel.panels
     ]
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     everything = "\n".join([text, *prologue, *shared])
@@ -241,7 +242,9 @@ def _barriers(kernel: k.Kernel) -> list[str]:
         lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
         lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
         lines.append("}")
-    meet = "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    meet = (
+        "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    )
     return [*lines, "barrier_init_fence();", "}", meet]
 
 

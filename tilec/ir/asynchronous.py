@@ -1,21 +1,21 @@
 """Kernel IR of what works beside the threads: rings of operand tiles that bulk copies fill, warpgroup products, roles.
 
-    roles consumers 256 registers 40 232
-      producer
-        instances
-          loop k_tile
-            barrier_wait  ab_free ab_ring
-            barrier_expect ab_full ab_ring bytes 49152
-            tensor_copy a_map -> a_tiles[ab_ring.slot] (BK*k_tile, BM*i_tile)
-            ring_advance ab_ring
-      consumer
-        instances
-          loop k_tile
-            barrier_wait ab_full ab_ring
-            warpgroup_product acc += a_tiles[ab_ring.slot] @ b_tiles[ab_ring.slot]
-            …
-            barrier_release ab_free ab_ring
-            ring_advance ab_ring
+roles consumers 256 registers 40 232
+  producer
+    instances
+      loop k_tile
+        barrier_wait  ab_free ab_ring
+        barrier_expect ab_full ab_ring bytes 49152
+        tensor_copy a_map -> a_tiles[ab_ring.slot] (BK*k_tile, BM*i_tile)
+        ring_advance ab_ring
+  consumer
+    instances
+      loop k_tile
+        barrier_wait ab_full ab_ring
+        warpgroup_product acc += a_tiles[ab_ring.slot] @ b_tiles[ab_ring.slot]
+        …
+        barrier_release ab_free ab_ring
+        ring_advance ab_ring
 """
 
 from __future__ import annotations
@@ -222,9 +222,7 @@ class SendChunks(Op):
         if self.only is not None:
             return (self.only,)
         all_chunks = range(self.blocks * self.panels)
-        return tuple(
-            n for n in all_chunks if self.trips is None or self.every * n >= self.least
-        )
+        return tuple(n for n in all_chunks if self.trips is None or self.every * n >= self.least)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked
-from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.ir.symbolic import Sym
+from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory

@@ -431,9 +431,7 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
     strides = (
-        tensor.row_major
-        if view is None
-        else t.Tensor("", tensor.dtype, dims, "input").row_major
+        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
     if access.pointwise:
         raise Unsuited("an operand is gathered")
@@ -481,7 +479,15 @@ def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> 
         if id(op) in needed:
             return
         if not isinstance(
-            op, t.Load | t.Elementwise | t.Cast | t.Bitcast | t.FromSym | t.Constant | t.Scalar | t.Fill
+            op,
+            t.Load
+            | t.Elementwise
+            | t.Cast
+            | t.Bitcast
+            | t.FromSym
+            | t.Constant
+            | t.Scalar
+            | t.Fill,
         ) or any(v.type.rank for v in op.outs):
             raise Unsuited("an address depends on what the loop computes")
         needed.add(id(op))

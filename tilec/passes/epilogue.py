@@ -1,7 +1,7 @@
 """What lies behind the last product of a nest: which loads need not wait for it.
 
-    for k …: acc += a[i, k] @ b[k, j]           bias[j] is fetched before the last product is done: its latency is hidden, and the
-    c[i, j] = relu(acc + bias[j])               accumulators are the only tile that the statement needs beside it
+for k …: acc += a[i, k] @ b[k, j]           bias[j] is fetched before the last product is done: its latency is hidden, and the
+c[i, j] = relu(acc + bias[j])               accumulators are the only tile that the statement needs beside it
 """
 
 from __future__ import annotations

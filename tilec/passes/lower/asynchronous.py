@@ -1,8 +1,8 @@
 """The asynchronous form of a nest: what the producer does, and what the products of the consumers wait for and release.
 
-    producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
-               the bytes, start the copies
-    consumers  everything else; a product waits for its tiles, and releases their slots when it is done
+producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
+           the bytes, start the copies
+consumers  everything else; a product waits for its tiles, and releases their slots when it is done
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_fragment, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops
-from tilec.source.text import Span
 
 
 class Roles:
@@ -263,9 +262,7 @@ class Roles:
             for channel in ending:
                 self._release(channel, previous=True)
             body, context.out = tuple(context.out), outer
-            context.out.append(
-                k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body)
-            )
+            context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
             context.out += [a.RingAdvance(self.rings[c]) for c in ending]
             if self.leaving is not None and self.leaving.departure.deferred:
                 context.out.append(self.leaving.chunks(self, trip=trip))
@@ -437,7 +434,9 @@ class Leaving:
         self.buffer = a.PanelBuffer(
             context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
         )
-        self.fragment = k.Fragment(context.names.unique(f"{name}_out"), rep, context.ordered(self.axes))
+        self.fragment = k.Fragment(
+            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
+        )
         self.before: list[k.Op] = []
         self.map = ""
         self.final: k.Op = a.BulkDrain()
