@@ -449,3 +449,31 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
   }
 }
 //@ end
+
+//@ primitive clear_outside needs PanelTile Vector store_shared_vector
+/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in [begin, end).
+template <int kThreads, int kAxis, class T, int kRows, int kCols>
+__device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
+                                              int thread) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kRows * kCols / kChunk;
+#pragma unroll 1
+  for (int n = thread; n < kChunks; n += kThreads) {
+    const int row = n / (kCols / kChunk);
+    const int col = n % (kCols / kChunk) * kChunk;
+    if constexpr (kAxis == 0) {
+      if (row < begin || row >= end) store_shared_vector(tile.at(row, col), Vector<T, kChunk>{});
+    } else if (col < begin || col + kChunk > end) {
+#pragma unroll 1
+      for (int i = 0; i < kChunk; ++i) {
+        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
+      }
+    }
+  }
+}
+//@ end
+
+//@ primitive kFirstTurn
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
+//@ end

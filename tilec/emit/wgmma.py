@@ -2,7 +2,6 @@
 
     wgmma_m64n256k16_bf16<kTransposedA, kTransposedB>(top, bottom, a, b, accumulate)
     wgmma_m64n128k16_f16_registers<kTransposedB>(top, bottom, a, b, accumulate)
-    wgmma_m64n128k32_e4m3_first(top, bottom, a, b)
 
 Shapes and types: PTX ISA, "Asynchronous warpgroup-level matrix instructions".
 """
@@ -23,22 +22,21 @@ DEPTHS: dict[str, int] = {
 """Elements of the consumed axis that one instruction takes, by the operands' types: 32 bytes."""
 
 INTEGERS = frozenset({"s8", "u8"})
-_NAME = re.compile(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?(_first)?")
+_NAME = re.compile(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?")
 
 
 @dataclass(frozen=True)
 class Form:
-    """One form of the instruction. `registers`: the left operand is in registers; `first`: the accumulators are written, not read."""
+    """One form of the instruction. `registers`: the left operand is in registers."""
 
     columns: int
     types: str
     registers: bool
-    first: bool = False
 
     @property
     def name(self) -> str:
         """The function's name."""
-        tail = ("_registers" if self.registers else "") + ("_first" if self.first else "")
+        tail = "_registers" if self.registers else ""
         return f"wgmma_m64n{self.columns}k{DEPTHS[self.types]}_{self.types}{tail}"
 
 
@@ -56,7 +54,7 @@ def form_of(name: str) -> Form | None:
         return None
     if int(found[1]) not in columns_allowed(found[3]):
         return None
-    return Form(int(found[1]), found[3], bool(found[4]), bool(found[5]))
+    return Form(int(found[1]), found[3], bool(found[4]))
 
 
 def all_forms() -> Iterator[Form]:
@@ -64,8 +62,7 @@ def all_forms() -> Iterator[Form]:
     for types in DEPTHS:
         for columns in columns_allowed(types):
             for registers in (False, True):
-                for first in (False, True):
-                    yield Form(columns, types, registers, first)
+                yield Form(columns, types, registers)
 
 
 def block_of(form: Form) -> Block:
@@ -84,15 +81,18 @@ def block_of(form: Form) -> Block:
         "r" if integer else "f",
         form.registers,
         form.types in TRANSPOSABLE,
-        form.first,
     )
     needs = ("Vector", "OperandA") if form.registers else ("Vector",)
     lines = [line.rstrip() for line in str(text).splitlines()]
     return Block(form.name, needs, ("<cstdint>",), "\n".join(line for line in lines if line))
 
 
+def forms_of(text: str) -> list[Form]:
+    """The forms that a kernel text names, in order."""
+    forms = {f for name in identifiers(text) if (f := form_of(name)) is not None}
+    return sorted(forms, key=lambda f: (f.types, f.columns, f.registers))
+
+
 def blocks_of(text: str) -> list[Block]:
     """The primitives of the forms that a kernel text names, in order."""
-    forms = {f for name in identifiers(text) if (f := form_of(name)) is not None}
-    ordered = sorted(forms, key=lambda f: (f.types, f.columns, f.registers, f.first))
-    return [block_of(form) for form in ordered]
+    return [block_of(form) for form in forms_of(text)]

@@ -172,7 +172,9 @@ class WarpgroupProduct(Op):
     row_first: str
     transposable: bool
     fresh: bool = False
+    """the first instruction does not add to what the registers hold"""
     continues: Expr | None = None
+    """nor in a trip where this does not hold"""
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,12 @@ class WarpgroupFence(Op):
 
 @dataclass(frozen=True)
 class WarpgroupCommit(Op):
-    """Closes a group of products."""
+    """Closes a group of products. `targets` and `sources` are registers that nobody touches, and nobody overwrites, before the group is
+    done; `releases` are for `retire` to put behind the wait for it."""
+
+    targets: tuple[Fragment, ...] = ()
+    sources: tuple[Fragment, ...] = ()
+    releases: tuple[Op, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,6 +198,26 @@ class WarpgroupWait(Op):
 
     pending: int
     settled: tuple[Fragment, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn(Op):
+    """Warpgroups take turns at starting products: `take` waits for one's own, `pass` gives it to the next; `begin` gives the first one
+    to the first warpgroup, `end` takes the one that is left."""
+
+    what: Literal["begin", "take", "pass", "end"]
+    warpgroups: int
+
+
+@dataclass(frozen=True)
+class ClearEdges(Op):
+    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
+
+    tile: TileAddress
+    buffer: PanelBuffer
+    axis: int
+    begin: Expr
+    end: Expr
 
 
 @dataclass(frozen=True)

@@ -373,11 +373,12 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = 0; name < trips; ++name)`, the same number of trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; ++name)`, the same trips in every thread of the CTA."""
 
     name: str
     trips: Expr
     body: tuple[Op, ...]
+    first: Expr | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -531,6 +532,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
+    paired: bool = False
+    """long and short trips alternate; each CTA takes two neighbours at a time"""
     swept: int = 1
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 
@@ -581,7 +584,9 @@ class Kernel:
         """Bytes of shared memory."""
         stored = (*self.panels, *self.tiles, *self.shared, *self.barriers)
         total = sum(b.bytes for b in stored)
-        return total + PANEL_ALIGNMENT if self.panels else total
+        if not self.panels:
+            return total
+        return (-(-total // PANEL_ALIGNMENT) + 1) * PANEL_ALIGNMENT
 
 
 PANEL_ALIGNMENT = 1024

@@ -132,7 +132,7 @@ class Assignment:
         wide = self.wide
         forms = [True, False] if wide > 1 else [False]
         for aligned in forms:
-            conditions, divisors, accesses = self._alignment(wide) if aligned else ([], [], set())
+            conditions, divisors, accesses = self.alignment(wide) if aligned else ([], [], set())
             for level, bound in self._levels(wide if aligned else 1):
                 parts: list[LaunchCondition] = list(conditions)
                 if bound is not None:
@@ -196,7 +196,7 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
-    def _alignment(
+    def alignment(
         self, width: int, wanted_accesses: Collection[int] | None = None
     ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
         """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses (of all, or

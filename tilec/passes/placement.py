@@ -166,7 +166,8 @@ def _loops_around(op: t.Op, definitions: Definitions) -> tuple[t.Op, ...]:
     if op.outs and not isinstance(op, t.For | t.If):
         return definitions.loops[op.outs[0].id]
     if isinstance(op, t.For):
-        return (*definitions.loops[op.carried[0].result.id], op) if op.carried else (op,)
+        # initial values are read in front of the loop, and next ones are made inside it
+        return definitions.loops[op.carried[0].result.id] if op.carried else ()
     around: tuple[t.Op, ...] = ()
     for loops in definitions.loops.values():
         for n, loop in enumerate(loops):

@@ -14,7 +14,8 @@ from typing import Literal
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, DType
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var, sym_min
+from tilec.passes.interior import affine
 from tilec.passes.lower.access import (
     Address,
     AddressBuilder,
@@ -162,7 +163,10 @@ class Body(AddressBuilder):
                 return self.value(op.arg, tuple(inner))
             case t.Fill():
                 arg = self.value(op.arg, coords)
-                guards = self.presence(op.arg, coords)
+                guards = Guards()
+                for n, (axis, along) in enumerate(zip(op.arg.type.axes, coords, strict=True)):
+                    if op.axes is None or n in op.axes:
+                        guards.add(self.axis_presence(axis, along))
                 if not guards.all:
                     return arg
                 filler = converted(context.scalar(op.value), arg.rep)
@@ -179,6 +183,9 @@ class Body(AddressBuilder):
     def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
         if op.out.id in self.context.holds:
             return k.Literal_(True, BOOL)
+        compared = self._affine_comparison(op, coords)
+        if compared is not None:
+            return compared
         args: list[k.Expr] = []
         for arg in op.args:
             own: Coords = ()
@@ -188,6 +195,34 @@ class Body(AddressBuilder):
                 )
             args.append(self.value(arg, own))
         return apply_elementwise(self.context, op, args)
+
+    def _affine_comparison(self, op: t.Elementwise, coords: Coords) -> k.Expr | None:
+        """A comparison of index tiles by rows and columns of accumulators, as a number of the row against one of the register: the
+        latter is a constant of the unrolled loop."""
+        fast = coords[-1] if len(coords) == 2 else None
+        if op.op not in COMPARISONS or fast is None or not fast.vectorised or fast.layout.is_blocked:
+            return None
+        if self.context.variant.asynchronous is None:
+            return None
+        left, right = (affine(arg, self.context.definitions) for arg in op.args)
+        if left is None or right is None:
+            return None
+        total = dict(left.coefficients)
+        for n, c in right.coefficients.items():
+            total[n] = total.get(n, 0) - c
+        if total.get(1) not in (1, -1):
+            return None
+        number = left.base - right.base
+        row = coords[0]
+        if total.get(0):
+            if row is None:
+                return None
+            number = number + coordinate(row) * total[0]
+        lane = Sym.of(Var(fast.lane, "local"))
+        register = self.context.index(coordinate(fast) - lane)
+        if total[1] == -1:
+            return k.Apply(op.op, (self.context.index(number - lane), register), BOOL)
+        return k.Apply(op.op, (register, self.context.index(-number - lane)), BOOL)
 
     # ---- loads
 
@@ -242,7 +277,12 @@ class Body(AddressBuilder):
     def axis_presence(self, axis: t.Axis, along: k.LoopAxis | None) -> Guards:
         """Guards of one axis."""
         guards = Guards()
-        for constraint in axis.presence:
+        presence = axis.presence
+        limits = [c.limit for c in presence if isinstance(c, t.Below)]
+        if len(limits) > 1 and self.context.variant.asynchronous is not None:
+            others = tuple(c for c in presence if not isinstance(c, t.Below))
+            presence = (t.Below(self._least(limits, axis)), *others)
+        for constraint in presence:
             match constraint:
                 case t.Below():
                     if along is None:
@@ -268,6 +308,12 @@ class Body(AddressBuilder):
                     else:
                         guards.vector += conditions
         return guards
+
+    def _least(self, limits: list[Sym], axis: t.Axis) -> Sym:
+        """The least of several bounds; those that no coordinate reaches are left out."""
+        facts = self.context.facts
+        kept = [x for x in limits if not facts.prove_nonnegative(x - axis.extent)]
+        return sym_min(kept or limits[:1])
 
     def _positive(self, sym: Sym) -> k.Expr:
         return k.Apply("gt", (self.context.index(sym), k.Literal_(0, I32)), BOOL)

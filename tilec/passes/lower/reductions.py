@@ -7,7 +7,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
-from tilec.passes.lower.access import coordinate
+from tilec.passes.lower.access import Guards, coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
 
@@ -46,7 +46,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     body.finish(guards, [k.Accumulate(target, op.op, element)], [], op.span)
     for n in op.axes:
         axis = coords[n]
-        if axis is not None:
+        if axis is not None and not op.partial:
             for digit in reversed(axis.layout.thread_digits):
                 if digit.radix > 1:
                     _exchange(context, op, target, axis, digit)
@@ -62,6 +62,29 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.bind_scalar(result, k.Local(target.name, target.rep))
     else:
         context.fragments[result.id] = target
+
+
+def lower_combine(context: Context, op: t.Combine) -> None:
+    """What the lanes of a row hold, added up in each of them."""
+    assert context.variant.products is not None
+    layouts = context.variant.products.layouts
+    digits = {
+        d for n in context.variant.products.columns for d in layouts[n].thread_digits if d.radix > 1
+    }
+    (digit,) = digits
+    coords = context.loop_axes(op.arg)
+    target = k.Fragment(
+        context.names.unique(op.out.name or "total"),
+        compute_type(op.out.type.dtype),
+        context.ordered(coords),
+    )
+    context.out.append(k.Declare(target, None, span=op.span))
+    body = Body(context, context.ordered(coords))
+    body.count(op.arg)
+    value = body.value(op.arg, coords)
+    lanes = k.LaneReduce("sum", value, target.rep, "", digit.radix, digit.divisor)
+    body.finish(Guards(), [k.Assign(target, lanes)], [], op.span)
+    context.fragments[op.out.id] = target
 
 
 def _subject(context: Context, value: t.Value) -> str:
