@@ -381,6 +381,14 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 }
 //@ end
 
+//@ primitive renew
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+//@ end
+
 //@ primitive RingPlace
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>

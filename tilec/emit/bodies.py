@@ -128,7 +128,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.tiles
     ]
     shared += [
-        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];" for b in kernel.panels
+        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
+        for b in kernel.panels
     ]
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     everything = "\n".join([text, *prologue, *shared])
@@ -207,7 +208,8 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if axis.lane not in words:
             continue
         if not axis.layout.is_blocked:
-            lanes.insert(0, f"const int {axis.lane} = {_first_coordinate(axis)};")
+            const = "" if f"renew({axis.lane});" in text else "const "
+            lanes.insert(0, f"{const}int {axis.lane} = {_first_coordinate(axis)};")
             words.add("thread")
             continue
         if digit is None or digit.radix == 1:
@@ -240,7 +242,9 @@ def _barriers(kernel: k.Kernel) -> list[str]:
         lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
         lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
         lines.append("}")
-    meet = "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    meet = (
+        "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    )
     return [*lines, "barrier_init_fence();", "}", meet]
 
 

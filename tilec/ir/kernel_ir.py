@@ -335,12 +335,32 @@ class Elements(Op):
 
 
 @dataclass(frozen=True)
+class Part:
+    """`count` steps of an axis, from `first` on."""
+
+    axis: LoopAxis
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The step behind the last."""
+        return self.first + self.count
+
+
+@dataclass(frozen=True)
 class TileLoop(Op):
-    """The ops once for each vector of the axes that the thread holds, or walks. `guards` hold for whole vectors."""
+    """The ops once for each vector of the axes that the thread holds, or walks. `guards` hold for whole vectors. `parts`: of some axes
+    certain steps only."""
 
     axes: tuple[LoopAxis, ...]
     guards: tuple[Expr, ...]
     body: tuple[Op, ...]
+    parts: tuple[Part, ...] = ()
+
+    def part(self, axis: LoopAxis) -> Part | None:
+        """The steps that are walked along an axis, None for all."""
+        return next((p for p in self.parts if p.axis == axis), None)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -585,6 +605,17 @@ def mentions(node: object, local: str) -> bool:
     if not is_dataclass(node):
         return False
     return any(mentions(getattr(node, f.name), local) for f in fields(node))
+
+
+def follows(node: object, axis: LoopAxis) -> bool:
+    """Whether an operation or expression, or one inside it, depends on the coordinate along an axis."""
+    if isinstance(node, Var):
+        return node.kind == "local" and node.name in (axis.coordinate, axis.element, axis.step)
+    if isinstance(node, tuple | list):
+        return any(follows(item, axis) for item in node)
+    if not is_dataclass(node):
+        return False
+    return any(follows(getattr(node, f.name), axis) for f in fields(node))
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class AsynchronousAssignment(ProductAssignment):
             self.axes,
             self.target,
             self.products,
+            self.placement,
             self.candidate.warps,
             self.candidate.stages,
             origin,
@@ -46,16 +47,17 @@ class AsynchronousAssignment(ProductAssignment):
                     frozenset(aligned),
                     products=form.products,
                     asynchronous=form if departs else replace(form, departure=None),
+                    positive=self._dims(form),
                 )
             )
         return tuple(found)
 
-    def _not_empty(self, form: Asynchronous) -> list[LaunchCondition]:
-        """A tensor map needs a tensor with elements."""
+    def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
+        """Sizes of the operands' tensors that are not known to be positive."""
         names = {m.tensor for c in form.channels for m in c.members}
         dims = {d for name in names for d in self.program.tensor(name).dims}
-        return [
-            t.HostOp(">", (dim, Sym.of(0)))
-            for dim in sorted(dims, key=str)
-            if not self.facts.prove_nonnegative(dim - 1)
-        ]
+        return tuple(d for d in sorted(dims, key=str) if not self.facts.prove_nonnegative(d - 1))
+
+    def _not_empty(self, form: Asynchronous) -> list[LaunchCondition]:
+        """A tensor map needs a tensor with elements."""
+        return [t.HostOp(">", (dim, Sym.of(0))) for dim in self._dims(form)]

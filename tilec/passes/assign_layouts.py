@@ -80,6 +80,8 @@ class Variant:
     products: Products | None = None
     stages: int = 2
     asynchronous: Asynchronous | None = None
+    positive: tuple[Sym, ...] = ()
+    """sizes known to be positive under `condition`"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

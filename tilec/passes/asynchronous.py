@@ -16,6 +16,8 @@ from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes, term_axes
+from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Product, Target
@@ -132,6 +134,10 @@ class Asynchronous:
     """ids of the scalar ops that the producer repeats"""
     sharing: Sharing | None = None
     departure: Departure | None = None
+    early: frozenset[int] = frozenset()
+    """ids of loads that are made before the last product is done"""
+    unfilled: bool = False
+    """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -146,6 +152,7 @@ def plan_asynchronous(
     axes: Axes,
     target: Target,
     base: Products,
+    placement: Placement,
     warps: int | None,
     stages: int | None,
     origin: Mapping[int, int],
@@ -171,14 +178,32 @@ def plan_asynchronous(
     if products.accumulators + target.product_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
+    room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
+    packed = products.accumulators // 2
+    # what is loaded early takes the registers of the packed tile that has left by then
+    epilogue = plan_epilogue(
+        program, nest, axes, placement, products, definitions, min(room, packed)
+    )
     if departure is not None:
-        packed = products.accumulators // 2
-        fits = products.accumulators + packed + ROOM_BESIDES <= (registers[1] or 255)
         bare = len(channels) == 1 and len(channels[0].sites) == 1 and channels[0].in_loop
+        # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
+        fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
+        room -= packed
+    # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
+    unfilled = epilogue.words is not None and epilogue.words <= room
     channels = _slots(channels, target, stages, 4 * warpgroups if departure else 0)
     return Asynchronous(
-        products, types, warpgroups, channels, registers, scalars, sharing, departure
+        products,
+        types,
+        warpgroups,
+        channels,
+        registers,
+        scalars,
+        sharing,
+        departure,
+        epilogue.early,
+        unfilled,
     )
 
 
@@ -450,9 +475,7 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
     strides = (
-        tensor.row_major
-        if view is None
-        else t.Tensor("", tensor.dtype, dims, "input").row_major
+        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
     if access.pointwise:
         raise Unsuited("an operand is gathered")
@@ -510,7 +533,15 @@ def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> 
         if id(op) in needed:
             return
         if not isinstance(
-            op, t.Load | t.Elementwise | t.Cast | t.Bitcast | t.FromSym | t.Constant | t.Scalar | t.Fill
+            op,
+            t.Load
+            | t.Elementwise
+            | t.Cast
+            | t.Bitcast
+            | t.FromSym
+            | t.Constant
+            | t.Scalar
+            | t.Fill,
         ) or any(v.type.rank for v in op.outs):
             raise Unsuited("an address depends on what the loop computes")
         needed.add(id(op))

@@ -1,12 +1,13 @@
 """The asynchronous form of a nest: what the producer does, and what the products of the consumers wait for and release.
 
-    producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
-               the bytes, start the copies
-    consumers  everything else; a product waits for its tiles, and releases their slots when it is done
+producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
+           the bytes, start the copies
+consumers  everything else; a product waits for its tiles, and releases their slots when it is done
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.ir import asynchronous as a
@@ -32,8 +33,7 @@ from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_operand, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
-from tilec.passes.uses import all_ops
-from tilec.source.text import Span
+from tilec.passes.uses import Definitions, all_ops
 
 
 class Roles:
@@ -210,6 +210,7 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
+        body = renewed(body, self.context.variant.level.axes.values())
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]
@@ -360,8 +361,20 @@ class Roles:
             first,
             types in TRANSPOSABLE,
             op.accumulate is None,
+            self._continues(op),
             span=op.span,
         )
+
+    def _continues(self, op: t.Dot) -> k.Expr | None:
+        """Where the accumulators were not filled: whether the product adds to them."""
+        around = self.context.definitions.loops[op.out.id]
+        loop = around[-1] if around else None
+        if not isinstance(loop, t.For) or self.delayed is not op:
+            return None
+        carried = self.unfilled(loop)
+        if carried is None or carried.next is not op.out:
+            return None
+        return k.Apply("gt", (k.Index(Sym.of(loop.index), I32), k.Literal_(0, I32)), BOOL)
 
     # ---- loops whose product runs on into the next trip
 
@@ -382,20 +395,68 @@ class Roles:
                 return dot if alone and all(u is loop for u in users[dot.out.id]) else None
         return None
 
+    def unfilled(self, loop: t.For) -> t.Carried | None:
+        """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
+        dot = self.delays(loop)
+        if dot is None or not self.form.unfilled:
+            return None
+        if not self.context.facts.prove_nonnegative(loop.trips - 1):
+            return None
+        for carried in loop.carried:
+            if carried.next is dot.out and _is_zero(carried.initial, self.context.definitions):
+                return carried
+        return None
+
     def _sites_of(self, dot: t.Dot) -> list[Site]:
         plan = products_of(self.context).plans[dot.out.id]
         staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
         return list(dict.fromkeys(self.site_of[o.source.id] for o in staged))
 
     def finish_delayed(self, loop: t.For, dot: t.Dot, trips: k.Expr, target: k.Fragment) -> None:
-        """Behind such a loop: wait for the last product, release its slots."""
+        """Behind such a loop: let the rest of the last tile leave, fetch what the next one needs, wait for the last product, release
+        its slots."""
         context = self.context
+        some = context.facts.prove_nonnegative(loop.trips - 1)
+        if self.leaving is not None and self.leaving.departure.deferred:
+            context.out.append(self.leaving.chunks(self, trips=trips, least=int(some)))
+        for value in sorted(self.form.early) if self.leaving is not None else ():
+            load = context.definitions.defining[value]
+            axes = context.loop_axes(load.outs[0])
+            # an element at a time each comes with an address and a register of its own
+            if id(load) in context.variant.aligned or not any(x and x.vectorised for x in axes):
+                context.hold(load)
         context.out.append(a.WarpgroupWait(0, (target,), span=loop.span))
         channels = [self.channel_of[s.operands[0].source.id] for s in self._sites_of(dot)]
         body = tuple(x for channel in channels for x in self._release(channel, previous=True))
-        context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
-        if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trips=trips))
+        if some:
+            context.out += body
+        else:
+            context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
+
+
+def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, ...]:
+    """An instance's body with what follows from coordinates of accumulators computed behind its last loop, not in front of all
+    instances."""
+    last = max((n for n, op in enumerate(body) if isinstance(op, k.Loop)), default=None)
+    if last is None:
+        return body
+    behind = body[last + 1 :]
+    moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
+    return (*body[: last + 1], a.Renew(moved), *behind) if moved else body
+
+
+def _is_zero(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a tile is all zeros."""
+    op = definitions.defining.get(value.id)
+    match op:
+        case t.Full():
+            return _is_zero(op.value, definitions)
+        case t.Cast():
+            return _is_zero(op.arg, definitions)
+        case t.Constant():
+            return op.value == 0
+        case _:
+            return False
 
 
 class Leaving:
@@ -420,7 +481,9 @@ class Leaving:
         self.buffer = a.PanelBuffer(
             context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
         )
-        self.fragment = k.Fragment(context.names.unique(f"{name}_out"), rep, context.ordered(self.axes))
+        self.fragment = k.Fragment(
+            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
+        )
         self.before: list[k.Op] = []
         self.map = ""
         self.final: k.Op = a.BulkDrain()
@@ -438,9 +501,14 @@ class Leaving:
                 self.before.append(k.Declare(place, first))
 
     def chunks(
-        self, roles: Roles, trip: k.Expr | None = None, trips: k.Expr | None = None
+        self,
+        roles: Roles,
+        trip: k.Expr | None = None,
+        trips: k.Expr | None = None,
+        least: int = 0,
+        only: int | None = None,
     ) -> a.SendChunks:
-        """The op that sends all chunks, or those of a trip."""
+        """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
         if not self.map:
             name = self.departure.store.access.tensor
             self.map = roles.map_of(name, self.box, self.buffer, CHUNK_ROWS)
@@ -455,25 +523,44 @@ class Leaving:
             CHUNKS_UNDER_WAY,
             trip=trip,
             trips=trips,
+            least=least,
+            only=only,
             span=self.departure.store.span,
         )
 
     def store(self, roles: Roles) -> None:
-        """Pack the tile and note where it goes; send it now unless it is deferred."""
+        """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
         context = self.context
         store = self.departure.store
-        rounded_fragment(context, store.value, self.axes, self.fragment, store.span, not self.departure.deferred)
+        deferred = self.departure.deferred
+        if deferred:
+            rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
         for n, place in enumerate(self.places):
             start = self.box.start[n] + (warp if n == self.box.row else 0)
             value = context.index(start)
-            if self.departure.deferred:
+            if deferred:
                 context.out.append(k.Assign(place, value, span=store.span))
             else:
                 context.out.append(k.Let(place.name, I32, value, span=store.span))
-        if not self.departure.deferred:
-            context.out.append(self.chunks(roles))
+        if not deferred:
+            context.out.append(k.Declare(self.fragment, None, span=store.span))
+            for number in range(self.blocks * self.panels):
+                # one after the other: the accumulators and a chunk at a time are all that registers hold
+                parts = self._parts(number)
+                rounded_fragment(
+                    context, store.value, self.axes, self.fragment, store.span, False, parts
+                )
+                context.out.append(self.chunks(roles, only=number))
+
+    def _parts(self, number: int) -> tuple[k.Part, ...]:
+        """The steps of a chunk along rows and columns."""
+        block, panel = divmod(number, self.panels)
+        row, col = self.axes
+        steps = self.departure.columns // 8
+        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
+        return tuple(p for p in parts if p.count < p.axis.layout.steps)
 
     def after(self) -> list[k.Op]:
         """Behind the last instance."""

@@ -68,6 +68,8 @@ class Body(AddressBuilder):
         self.uses: dict[int, int] = {}
         self.local_names: set[str] = set()
         self.reloaded: dict[str, k.Fragment] = {}
+        self.held: dict[str, k.Fragment] = {}
+        """fragments that the walk reads"""
 
     def local_name(self, wanted: str) -> str:
         """A name inside of the walk, free again behind it."""
@@ -100,6 +102,7 @@ class Body(AddressBuilder):
             return context.scalar(value)
         fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
+            self.held[fragment.name] = fragment
             return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
         if key not in self.memo:
@@ -332,7 +335,14 @@ class Body(AddressBuilder):
 
     # ---- the loop
 
-    def finish(self, guards: Guards, inside: list[k.Op], after: list[k.Op], span: Span) -> None:
+    def finish(
+        self,
+        guards: Guards,
+        inside: list[k.Op],
+        after: list[k.Op],
+        span: Span,
+        parts: tuple[k.Part, ...] = (),
+    ) -> None:
         """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
         around = guards.vector
         body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
@@ -345,9 +355,31 @@ class Body(AddressBuilder):
                 )
             )
         body += [without(op, around) for op in after]
-        loop = k.TileLoop(self.axes, tuple(around), tuple(body), span=span)
+        loop = k.TileLoop(self._nesting(), tuple(around), tuple(body), parts, span=span)
         self.context.out.append(whole_or_cut(loop, span))
         self.context.names.release(self.local_names)
+
+    def _nesting(self) -> tuple[k.LoopAxis, ...]:
+        """The axes as the loops nest. A vector that follows the inner axis alone is needed again in each trip of the outer one, and
+        stays in registers from the first to the last: of accumulators' two axes that one is the outer whose vectors take more."""
+        if len(self.axes) != 2 or any(a.layout.is_blocked or a.layout.streams for a in self.axes):
+            return self.axes
+        outer, inner = self.axes
+        if self._registers_along(inner, outer) > self._registers_along(outer, inner):
+            return inner, outer
+        return self.axes
+
+    def _registers_along(self, axis: k.LoopAxis, other: k.LoopAxis) -> int:
+        """Registers of what the walk reads along one axis only."""
+        vectors = [f.rep.bits * axis.layout.vector for f in self.held.values() if f.axes == (axis,)]
+        if axis.vectorised:
+            vectors += [
+                op.target.rep.bits * axis.layout.vector
+                for op in self.loads
+                if isinstance(op, k.LoadVector)
+                and not k.follows((op.offset, op.guards, op.count), other)
+            ]
+        return axis.layout.steps * sum(-(-bits // 32) for bits in vectors)
 
 
 def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:

@@ -65,6 +65,8 @@ def lower_nest(
     facts = Facts.of(program)
     for sym, number in variant.divisors:
         facts.learn_divisor(sym, number)
+    for sym in variant.positive:
+        facts.learn(sym)
     definitions = Definitions.of(nest.body)
     names = Names(spell)
     for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:
@@ -98,6 +100,7 @@ def lower_nest(
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
     context.lower_scalar = statements.op
+    context.hold = statements.hold
     roles = statements.roles
     producer = roles.producer(nest) if roles is not None else ()
     statements.block(nest.body)
@@ -201,7 +204,7 @@ class _Statements:
                 pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
-                    self._hold(op)
+                    self.hold(op)
             case t.Iota() | t.Full():
                 pass
             case _:
@@ -229,7 +232,7 @@ class _Statements:
 
     # ---- tiles in registers
 
-    def _hold(self, op: t.Op) -> None:
+    def hold(self, op: t.Op) -> None:
         """Evaluate a tile into registers."""
         context = self.context
         value = op.outs[0]
@@ -425,8 +428,9 @@ class _Statements:
         context.var_names[op.index] = name
         trips = context.index(op.trips)
         variables: list[k.Fragment] = []
+        unfilled = self.roles.unfilled(op) if self.roles is not None else None
         for carried in op.carried:
-            variables.append(self._carried_variable(carried))
+            variables.append(self._carried_variable(carried, carried is unfilled))
         interior = interior_of(context, op)
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
@@ -522,7 +526,7 @@ class _Statements:
             context.facts, context.holds = facts, holds
         return bodies[0], bodies[1]
 
-    def _carried_variable(self, carried: t.Carried) -> k.Fragment:
+    def _carried_variable(self, carried: t.Carried, unfilled: bool) -> k.Fragment:
         context = self.context
         value = carried.entry
         rep = compute_type(value.type.dtype)
@@ -540,6 +544,9 @@ class _Statements:
             coords = context.loop_axes(value)
             variable = k.Fragment(name, rep, context.ordered(coords))
             context.out.append(k.Declare(variable, None, span=value.span))
+            if unfilled:
+                self._rebind(value, variable)
+                return variable
             body = Body(context, variable.axes)
             body.count(carried.initial)
             own = coords_for(carried.initial, coords)
