@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   d[0] += static_cast<float>(wide[0] + wide[1]);
   named_barrier_arrive(1, 64);
   named_barrier_sync(2, 32);
+  sync_warp();
   WmmaSums sums;
   wmma_fill(sums, 0.0f);
   warp_product<bf16_t>(sums, reinterpret_cast<const bf16_t*>(words));

@@ -444,6 +444,8 @@ class Product(Op):
     """the loop over the consumed axis stays a loop: registers are short"""
     ahead: bool = False
     """operands of the next step are read while this one multiplies: twice their registers"""
+    columns_at_once: int = 0
+    """so many blocks of columns have their operands in registers at a time; 0: all"""
 
 
 @dataclass(frozen=True)

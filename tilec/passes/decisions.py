@@ -312,6 +312,7 @@ class _Walk:
             b_from=f"shared memory, `{op.b.buffer}`",
             warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
             operands_ahead=op.ahead,
+            columns_at_once=op.columns_at_once or None,
             trips=None if place.whole is None else "interior" if place.whole else "edges",
         )
 

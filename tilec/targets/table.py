@@ -6,7 +6,7 @@ Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
@@ -26,6 +26,8 @@ class Product:
     k: int
     tf32: bool = False
     b_major: tuple[Literal["k", "n"], ...] = ("k",)
+    unpacked: bool = False
+    """ptxas widens the operands to 16 bits first: they take twice their registers again"""
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,11 @@ _SM80 = (
 _SM89 = _SM80 + tuple(
     Product("mma", a, b, F32, 16, 8, 32) for a in (F8E4M3, F8E5M2) for b in (F8E4M3, F8E5M2)
 )
+_SM90 = tuple(replace(p, unpacked=p.a.is_float and p.a.bits == 8) for p in _SM89)
 _Majors = tuple[Literal["k", "n"], ...]
 _K: _Majors = ("k",)
 _KN: _Majors = ("k", "n")
-_SM90A = _SM89 + tuple(
+_SM90A = _SM90 + tuple(
     Product("wgmma", a, b, acc, 64, 256, k, tf32, majors)
     for a, b, acc, k, tf32, majors in (
         (F16, F16, F32, 16, False, _KN),
@@ -101,11 +104,11 @@ TARGETS: dict[str, Target] = {
         Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
                shared_per_sm=167936, features=_BASE, products=_SM80),
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
-        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
         Target("sm_90a", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
-        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
+        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
         Target("sm_120", 120, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
 }  # fmt: skip

@@ -331,6 +331,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
     b_transposed = (plan.b.k_axis == 0) != turned(plan.b)
     row, col = context.loop_axes(op.out)
     assert row is not None and col is not None
+    ahead = _ahead_fits(context, plan)
     context.out.append(
         k.Product(
             target,
@@ -346,7 +347,8 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             _warp_first(row, 16),
             _warp_first(col, 8),
             bool(products_of(context).beside) and isinstance(a, k.TileAddress),
-            _ahead_fits(context, plan),
+            ahead,
+            0 if ahead else _columns_at_once(context, plan),
             span=op.span,
         )
     )
@@ -365,6 +367,20 @@ def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     if products_of(context).beside or not context.variant.aligned:
         return False  # the general form's copies through registers need them
     return steps > 1 and context.variant.level.words + sets + besides <= limit
+
+
+def _columns_at_once(context: Context, plan: ProductPlan) -> int:
+    """Blocks of columns whose operands are held together: two where those of all do not fit beside accumulators, what a product
+    needs besides, and the elements of a copy through registers; else 0."""
+    level, target = context.variant.level, products_of(context).target
+    _, col = context.loop_axes(plan.op.out)
+    assert col is not None
+    words = level.words + target.product_registers_besides
+    words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
+    if not context.variant.aligned:
+        words += 128 // plan.product.b.bits
+    short = words > target.registers_per_thread and col.layout.steps % 2 == 0
+    return 2 if short and col.layout.steps > 2 else 0
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
