@@ -110,7 +110,7 @@ struct Shared {
 };
 
 template <class T>
-__device__ void warp_product(WmmaSums& sums, const T* from) {
+__device__ void warp_product(WmmaSums<float>& sums, const T* from) {
   WmmaLeft<T, true> left;
   WmmaRight<T, false> right;
   wmma_load(left, from, 16u);
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   named_barrier_arrive(1, 64);
   named_barrier_sync(2, 32);
   sync_warp();
-  WmmaSums sums;
+  WmmaSums<float> sums;
   wmma_fill(sums, 0.0f);
   warp_product<bf16_t>(sums, reinterpret_cast<const bf16_t*>(words));
   warp_product<f16_t>(sums, reinterpret_cast<const f16_t*>(words));

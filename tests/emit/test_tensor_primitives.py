@@ -25,7 +25,7 @@ def calls(arch: int) -> str:
         "cp_async_wait<0>();",
         "named_barrier_arrive(1, 64);",
         "named_barrier_sync(1, 64);",
-        "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums d; wmma_fill(d, 0.0f);",
+        "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums<float> d; wmma_fill(d, 0.0f);",
         "  wmma_load(a, reinterpret_cast<const f16_t*>(from), 16);",
         "  wmma_load(b, reinterpret_cast<const f16_t*>(from), 16); wmma_multiply(d, a, b);",
         "  wmma_store(reinterpret_cast<float*>(to), d, 16); }",

@@ -19,7 +19,10 @@ RUNTIME_FILES = ("runtime.h", "context.h", "machine.h", "runtime.cc", "memory.cc
 PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""
 
-NOTED = ("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product")
+NOTED = (
+    *("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product"),
+    *("wmma_load_block", "wmma_add"),
+)
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 
 _FOREIGN = 1000000

@@ -13,6 +13,7 @@ from typing import Any
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_printer import print_expr
+from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
@@ -63,6 +64,7 @@ def describe(
                     "cols": b.cols,
                     "slots": b.slots,
                     "bytes": b.bytes,
+                    "placement": "rows at an odd pitch" if b.plain else "swizzled",
                 }
                 for b in kernel.tiles
             ),
@@ -194,6 +196,11 @@ class _Walk:
                 self.block(op.body, _Place(place.span, place.whole, place.axes, place.loop, guards))
             case k.Product():
                 self._product(op, place)
+            case WmmaProduct():
+                self._opaque_product(op, place)
+            case AddSums():
+                how = "opaque sums added to registers by way of shared memory"
+                self.note(place, what="sums", how=f"{how}, `{op.scratch.buffer}`")
             case k.CtaSync():
                 self.barriers.append({"hazard": op.hazard})
                 self.note(place, what="barrier", hazard=op.hazard)
@@ -313,6 +320,19 @@ class _Walk:
             warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
             operands_ahead=op.ahead,
             columns_at_once=op.columns_at_once or None,
+            trips=None if place.whole is None else "interior" if place.whole else "edges",
+        )
+
+    def _opaque_product(self, op: WmmaProduct, place: _Place) -> None:
+        self.note(
+            place,
+            what="product",
+            instruction=f"wmma.m16n16k{op.sums.depth}",
+            consumed=op.k_extent,
+            a_from=f"shared memory, `{op.a.buffer}`",
+            b_from=f"shared memory, `{op.b.buffer}`",
+            warp_tile=f"{16 * op.sums.rows} x {16 * op.sums.cols}",
+            operands_ahead=False,
             trips=None if place.whole is None else "interior" if place.whole else "edges",
         )
 

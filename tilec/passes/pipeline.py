@@ -77,7 +77,7 @@ def run(
         snapshot("sink_stores", replace(program, nests=(nest,)))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        products = plan_products(nest, axes, target, candidate.warps)
+        products = plan_products(nest, axes, target, candidate.warps, candidate.mma)
         if products is None:
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:

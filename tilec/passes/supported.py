@@ -12,7 +12,7 @@ from tilec.source.diagnostics import fail
 def check_supported(program: t.Program, candidate: Candidate) -> None:
     """Raise the code of the first construct that cannot be compiled."""
     products = [op for nest in program.nests for op in all_ops(nest.body) if isinstance(op, t.Dot)]
-    if products and candidate.mma not in ("auto", "mma"):
+    if products and candidate.mma == "wgmma":
         raise fail(
             "E0516",
             f"`schedule mma = {candidate.mma}` cannot be compiled yet",

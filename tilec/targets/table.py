@@ -14,10 +14,10 @@ from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DT
 
 @dataclass(frozen=True)
 class Product:
-    """A tensor-core instruction: m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
+    """A tensor-core instruction (wmma: a block of `nvcuda::wmma`, CUDA C++ Programming Guide, "Warp Matrix Functions"): m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
     shared memory ("k": [N, K] rows, "n": [K, N] rows) where the instruction reads it from there."""
 
-    form: Literal["mma", "wgmma"]
+    form: Literal["mma", "wmma", "wgmma"]
     a: DType
     b: DType
     acc: DType
@@ -60,7 +60,17 @@ class Target:
         return self.compute * 10
 
 
-_SM75 = (Product("mma", F16, F16, F32, 16, 8, 8),)
+_WMMA_SM75 = (
+    Product("wmma", F16, F16, F32, 16, 16, 16),
+    Product("wmma", I8, I8, I32, 16, 16, 16),
+    Product("wmma", U8, U8, I32, 16, 16, 16),
+)
+_WMMA_SM80 = (
+    *_WMMA_SM75,
+    Product("wmma", BF16, BF16, F32, 16, 16, 16),
+    Product("wmma", F32, F32, F32, 16, 16, 8, tf32=True),
+)
+_SM75 = (Product("mma", F16, F16, F32, 16, 8, 8), *_WMMA_SM75)
 _SM80 = (
     Product("mma", F16, F16, F32, 16, 8, 16),
     Product("mma", BF16, BF16, F32, 16, 8, 16),
@@ -68,6 +78,7 @@ _SM80 = (
     Product("mma", F64, F64, F64, 8, 8, 4),
     Product("mma", I8, I8, I32, 16, 8, 32),
     Product("mma", U8, U8, I32, 16, 8, 32),
+    *_WMMA_SM80,
 )
 _SM89 = _SM80 + tuple(
     Product("mma", a, b, F32, 16, 8, 32) for a in (F8E4M3, F8E5M2) for b in (F8E4M3, F8E5M2)

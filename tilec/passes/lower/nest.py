@@ -43,6 +43,7 @@ from tilec.passes.lower.questions import (
     reject_hazards,
 )
 from tilec.passes.lower.reductions import THREAD, lower_reduce
+from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
 
@@ -414,6 +415,7 @@ class _Statements:
                 context.limit(interior.first, f"{name}_whole_from"),
                 context.limit(interior.end, f"{name}_whole"),
             ]
+        opened = open_sums(context, op)
         ring = None
         if context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
@@ -434,6 +436,7 @@ class _Statements:
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)
+        close_sums(context, op, opened, variables)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
 
