@@ -204,10 +204,11 @@ class _Walk:
             case k.CtaSync():
                 self.barriers.append({"hazard": op.hazard})
                 self.note(place, what="barrier", hazard=op.hazard)
-            case k.StoreTile() if op.value is not None:
+            case k.StoreTile():
                 how = f"computed into shared memory, `{op.tile.buffer}`"
                 self.note(place, what="stage", how=how)
-                self._reads(op.value, place)
+                if op.value is not None:
+                    self._reads(op.value, place)
             case k.StoreElement() | k.AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
@@ -246,8 +247,12 @@ class _Walk:
         self.block(op.otherwise, place)
 
     def _tile_loop(self, op: k.TileLoop, place: _Place) -> None:
-        staged = next((x for x in op.body if isinstance(x, k.StoreTile)), None)
+        loaded = [x.target for x in op.body if isinstance(x, k.LoadVector)]
+        stores = (x for x in op.body if isinstance(x, k.StoreTile) and x.source in loaded)
+        staged = next(stores, None)
         for inner in op.body:
+            if inner is staged:
+                continue
             own = inner.span if inner.span.source.text else place.span
             here = _Place(own, place.whole, place.axes, place.loop, place.guards)
             match inner:

@@ -239,32 +239,34 @@ def _copy_elements(
     coords: Coords,
     tile: k.TileAddress,
 ) -> None:
-    """An operand element by element: evaluated, 0 where absent, to its place."""
+    """An operand evaluated, 0 where absent, to its place: in vectors where they are neighbours there too, else by elements."""
     row, col = axes
     source = operand.source
     rep = source.type.dtype
-    body.count(source)
-    value = converted(body.value(source, coords), rep)
+    wide = unrounded(context, source)
+    body.count(wide)
+    value = body.value(wide, coords)
     guards = Guards()
     for axis, along in zip(source.type.axes, coords, strict=True):
         if along is not None:
             guards.add(padding(context, along))
         guards.add(body.axis_presence(axis, along))
     if guards.all:
-        value = k.Apply(
-            "where",
-            (
-                conjunction(guards.all),
-                value,
-                converted(k.Literal_(0.0 if rep.is_float else 0, compute_type(rep)), rep),
-            ),
-            rep,
-        )
-    place = (col, row) if operand.turned else (row, col)
+        zero = k.Literal_(0.0 if value.rep.is_float else 0, compute_type(value.rep))
+        parts = (conjunction(guards.all), value, converted(zero, value.rep))
+        value = k.Apply("where", parts, value.rep)
     inside = _inside(context, row, tile.buffer, operand.turned)
     inside += _inside(context, col, tile.buffer, not operand.turned)
     around = Guards(vector=inside)
-    body.finish(around, [k.StoreTile(tile, rep, place[0], place[1], value=value)], [], source.span)
+    if coords[1] is col and col.vectorised and not operand.turned and rep.is_float:
+        vector = k.Fragment(body.local_name(f"{tile.buffer}_part"), value.rep, (col,), local=True)
+        body.loads.append(k.Declare(vector, None))
+        store = k.StoreTile(tile, rep, row, col, source=vector)
+        body.finish(around, [k.Assign(vector, value)], [store], source.span)
+        return
+    place = (col, row) if operand.turned else (row, col)
+    store = k.StoreTile(tile, rep, place[0], place[1], value=converted(value, rep))
+    body.finish(around, [store], [], source.span)
 
 
 def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
