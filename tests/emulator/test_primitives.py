@@ -386,7 +386,7 @@ def test_wmma(kind: Any, name: str, rows_a: bool, rows_b: bool) -> None:
     body = f"""const {name}* a, const {name}* b, float* c
 WmmaLeft<{name}, {str(rows_a).lower()}> left;
 WmmaRight<{name}, {str(rows_b).lower()}> right;
-WmmaSums sums;
+WmmaSums<float> sums;
 wmma_fill(sums, 0.5f);
 wmma_load(left, a, 16);
 wmma_load(right, b, 16);

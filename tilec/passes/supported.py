@@ -18,7 +18,7 @@ def check_supported(program: t.Program, candidate: Candidate) -> None:
             f"`schedule mma = {candidate.mma}` cannot be compiled yet",
             products[0].span,
             label="this product",
-            help="leave the setting out: the product then uses `mma.sync`",
+            help="leave the setting out: the product then uses `mma.sync`; or write `mma = wmma`",
         )
     for tensor in program.tensors:
         if tensor.dtype.bits < 8 and tensor.role != "input":

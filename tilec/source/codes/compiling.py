@@ -27,8 +27,9 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0514": CodeEntry(
         "no product of these element types",
-        "The target's tensor cores have no instruction for the operands of `@`. The message lists those that it has: convert with "
-        "`.to(…)`, write `dot(a, b, as = tf32)` for f32, or compile for a newer `--arch`.",
+        "The target's tensor cores have no instruction for the operands of `@`, or none of the form that `schedule mma = …` asks for. "
+        "The message lists those that it has: convert with `.to(…)`, write `dot(a, b, as = tf32)` for f32, leave the form out, or "
+        "compile for a newer `--arch`.",
     ),
     "E0515": CodeEntry(
         "the axes of a product cannot be laid out",
@@ -42,8 +43,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0516": CodeEntry(
         "a form of products that cannot be compiled yet",
-        "`schedule mma = wmma` (opaque `nvcuda::wmma` fragments) and `mma = wgmma` (Hopper's asynchronous products) are checked, but "
-        "every product is compiled to `mma.sync` today. Leave the setting out, or write `mma = mma`.",
+        "`schedule mma = wgmma` (Hopper's asynchronous products) is checked, but not compiled yet. Leave the setting out, or write "
+        "`mma = mma` (`mma.sync`) or `mma = wmma` (`nvcuda::wmma`).",
     ),
     "E0601": CodeEntry(
         "a tile does not fit",
