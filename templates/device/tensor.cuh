@@ -314,8 +314,8 @@ struct tf32_t;
 //@ end
 
 //@ primitive WmmaElement
-/// How nvcuda::wmma knows an element: `type` in fragments, `memory` in memory, the depth of a block,
-/// and what is done to operands when they are loaded.
+/// How nvcuda::wmma knows an element: `type` in fragments, `memory` in memory, the depth of a
+/// block, and what is done to operands when they are loaded.
 template <class T>
 struct WmmaElement {
   using type = T;

@@ -398,6 +398,38 @@ wmma_store(c, sums, 16);"""
     assert fault(late, a, b, c).code == "E0936"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "element", "sum_type"),
+    [
+        (np.int8, "int8_t", "int8_t", np.int32),
+        (np.uint8, "uint8_t", "uint8_t", np.int32),
+        (np.float32, "float", "tf32_t", np.float32),
+    ],
+)
+def test_wmma_of_other_elements(kind: Any, name: str, element: str, sum_type: Any) -> None:
+    depth = 8 if element == "tf32_t" else 16
+    random = np.random.default_rng(9)
+    a, b = (random.integers(0, 100, size=s).astype(kind) for s in ((16, depth), (depth, 16)))
+    if element == "tf32_t":
+        a[0, 0] = 1 + 2.0**-11  # a tie, rounded away from zero
+        b[:, 0] = np.eye(depth)[0]
+    c = np.zeros((16, 16), sum_type)
+    of = "float" if sum_type is np.float32 else "int"
+    body = f"""const {name}* a, const {name}* b, {of}* c
+WmmaLeft<{element}, true> left;
+WmmaRight<{element}, false> right;
+WmmaSums<{of}, {depth}> sums;
+wmma_fill(sums, {of}(1));
+wmma_load(left, a, {depth});
+wmma_load(right, b, {depth});
+wmma_multiply(sums, left, right);
+wmma_store(c, sums, 16);"""
+    run(body, a, np.ascontiguousarray(b.T), c)
+    if element == "tf32_t":
+        a[0, 0] = 1 + 2.0**-10
+    np.testing.assert_array_equal(c, a.astype(np.float64) @ b.astype(np.float64) + 1)
+
+
 def named(consumer: str, producer: str = "named_barrier_arrive(1, 64);") -> str:
     """Warp 0 writes and goes on, warp 1 waits and reads."""
     return f"""int* y
