@@ -24,8 +24,8 @@ struct alignas(128) SharedTile {
 //@ end
 
 //@ primitive PlainTile
-/// kRows x kCols elements of shared memory for load_matrix_sync, which knows no swizzle: rows lie an
-/// odd number of 16-byte chunks apart, so that eight of them lie in eight different bank groups.
+/// kRows x kCols elements of shared memory for load_matrix_sync, which knows no swizzle: rows lie
+/// an odd number of 16-byte chunks apart, so that eight of them lie in eight different bank groups.
 /// 8-bit elements lie in panels of 16 columns, so that blocks start at multiples of 32 bytes.
 template <class T, int kRows, int kCols>
 struct alignas(128) PlainTile {

@@ -427,7 +427,8 @@ wmma_store(c, sums, 16);"""
     run(body, a, np.ascontiguousarray(b.T), c)
     if element == "tf32_t":
         a[0, 0] = 1 + 2.0**-10
-    np.testing.assert_array_equal(c, a.astype(np.float64) @ b.astype(np.float64) + 1)
+    expected = a.astype(np.float64) @ b.astype(np.float64) + 1
+    np.testing.assert_array_equal(c, expected.astype(sum_type))
 
 
 def named(consumer: str, producer: str = "named_barrier_arrive(1, 64);") -> str:
