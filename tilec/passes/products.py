@@ -219,13 +219,7 @@ def _roles(axes: Axes, dots: list[t.Dot]) -> tuple[list[AxisClass], list[AxisCla
     for op in dots:
         for k, side in ((0, rows), (1, columns)):
             found = axes.of(op.out, k)
-            if found is None:
-                raise fail(
-                    "E0515",
-                    f"a product of one {('row', 'column')[k]} cannot be laid out on tensor cores",
-                    op.span,
-                    help="multiply and add instead: `sum(a * b, axis=…)`; or give the axis a tile size",
-                )
+            assert found is not None
             side[found.number] = found
             _static(found, op)
     both = set(rows) & set(columns)

@@ -183,10 +183,7 @@ def emit_copy(
     row, col = axes
     load = operand.load
     assert load is not None
-    coords: Coords = tuple(
-        None if a.is_one else axis
-        for a, axis in zip(operand.source.type.axes, (row, col), strict=True)
-    )
+    coords: Coords = (row, col)
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
     mark = context.mark()
@@ -199,10 +196,10 @@ def emit_copy(
         own_pointer=aligned and _pointers_fit(context),
     )
     inside_row = _inside(context, row, tile.buffer, False)
-    if not vector_access(address, col) or coords[1] is None:
+    if not vector_access(address, col):
         context.undo(mark)
         body = Body(context, (row, col), inline_only=True)
-        _copy_elements(context, body, operand, (row, col), coords, tile)
+        _copy_elements(context, body, operand, (row, col), tile)
         return
     guards = tuple(dict.fromkeys(address.guards.vector))
     count = tail_count(address.guards, col)
@@ -236,7 +233,6 @@ def _copy_elements(
     body: Body,
     operand: Staged,
     axes: tuple[k.LoopAxis, k.LoopAxis],
-    coords: Coords,
     tile: k.TileAddress,
 ) -> None:
     """An operand evaluated, 0 where absent, to its place: in vectors where they are neighbours there too, else by elements."""
@@ -245,11 +241,10 @@ def _copy_elements(
     rep = source.type.dtype
     wide = unrounded(context, source)
     body.count(wide)
-    value = body.value(wide, coords)
+    value = body.value(wide, axes)
     guards = Guards()
-    for axis, along in zip(source.type.axes, coords, strict=True):
-        if along is not None:
-            guards.add(padding(context, along))
+    for axis, along in zip(source.type.axes, axes, strict=True):
+        guards.add(padding(context, along))
         guards.add(body.axis_presence(axis, along))
     if guards.all:
         zero = k.Literal_(0.0 if value.rep.is_float else 0, compute_type(value.rep))
@@ -258,7 +253,7 @@ def _copy_elements(
     inside = _inside(context, row, tile.buffer, operand.turned)
     inside += _inside(context, col, tile.buffer, not operand.turned)
     around = Guards(vector=inside)
-    if coords[1] is col and col.vectorised and not operand.turned and rep.is_float:
+    if col.vectorised and not operand.turned and rep.is_float:
         vector = k.Fragment(body.local_name(f"{tile.buffer}_part"), value.rep, (col,), local=True)
         body.loads.append(k.Declare(vector, None))
         store = k.StoreTile(tile, rep, row, col, source=vector)
@@ -287,11 +282,7 @@ def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) 
         else:
             axes = coords
             body = Body(context, context.ordered(axes))
-        own: Coords = tuple(
-            None if a.is_one else axis
-            for a, axis in zip(operand.source.type.axes, axes, strict=True)
-        )
-        _copy_elements(context, body, operand, axes, own, tile)
+        _copy_elements(context, body, operand, axes, tile)
     context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
     return tile
 
