@@ -23,6 +23,28 @@ struct alignas(128) SharedTile {
 };
 //@ end
 
+//@ primitive PlainTile
+/// kRows x kCols elements of shared memory for load_matrix_sync, which knows no swizzle: rows lie
+/// an odd number of 16-byte chunks apart, so that eight of them lie in eight different bank groups.
+/// 8-bit elements lie in panels of 16 columns, so that blocks start at multiples of 32 bytes.
+template <class T, int kRows, int kCols>
+struct alignas(128) PlainTile {
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static constexpr bool kPanels = sizeof(T) == 1;
+  static constexpr int kPitch = kPanels ? kChunk : kCols + (kCols / kChunk % 2 == 0 ? kChunk : 0);
+  static_assert(kCols % kChunk == 0, "whole chunks");
+  T storage[kRows * (kPanels ? kCols : kPitch)];
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    if constexpr (kPanels) {
+      return storage + (col / kChunk * kRows + row) * kChunk + col % kChunk;
+    } else {
+      return storage + row * kPitch + col;
+    }
+  }
+};
+//@ end
+
 //@ primitive store_shared_vector needs Vector includes <cstring>
 /// A vector of 16 bytes to shared memory.
 template <class T, int N>
@@ -259,5 +281,40 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   top[1] = d[1];
   bottom[0] = d[2];
   bottom[1] = d[3];
+}
+//@ end
+
+//@ primitive wmma_load_block needs wmma_load
+/// The block of an operand whose first element is (row, col) of a tile.
+template <class Operand, class Tile>
+__device__ __forceinline__ void wmma_load_block(Operand& x, Tile& tile, int row, int col) {
+  wmma_load(x, tile.at(row, col), Tile::kPitch);
+}
+//@ end
+
+//@ primitive wmma_add needs Vector lane_id sync_warp wmma_store load_aligned OpSum
+/// A warp's 16 x 16 sums, added to accumulators in the registers of mma: rows `lane / 4` and eight
+/// below it, pairs of columns of two blocks of eight. They pass through rows first … first+15 of a
+/// tile, which are this warp's own.
+template <class T, class Sums, class Tile>
+__device__ __forceinline__ void wmma_add(Vector<T, 2>& top_left, Vector<T, 2>& bottom_left,
+                                         Vector<T, 2>& top_right, Vector<T, 2>& bottom_right,
+                                         const Sums& sums, Tile& tile, int first) {
+  const int row = first + lane_id() / 4;
+  const int col = lane_id() % 4 * 2;
+  sync_warp();
+  wmma_store(tile.at(first, 0), sums, Tile::kPitch);
+  sync_warp();
+  const Vector<T, 2> a = load_aligned<2>(tile.at(row, col));
+  const Vector<T, 2> b = load_aligned<2>(tile.at(row + 8, col));
+  const Vector<T, 2> c = load_aligned<2>(tile.at(row, col + 8));
+  const Vector<T, 2> d = load_aligned<2>(tile.at(row + 8, col + 8));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    top_left[i] = OpSum<T>::combine(top_left[i], a[i]);
+    bottom_left[i] = OpSum<T>::combine(bottom_left[i], b[i]);
+    top_right[i] = OpSum<T>::combine(top_right[i], c[i]);
+    bottom_right[i] = OpSum<T>::combine(bottom_right[i], d[i]);
+  }
 }
 //@ end

@@ -308,16 +308,32 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 //@ end
 
+//@ primitive tf32_t
+/// Names f32 operands that a product rounds to tf32.
+struct tf32_t;
+//@ end
+
 //@ primitive WmmaElement
-/// The type by which nvcuda::wmma knows an element.
+/// How nvcuda::wmma knows an element: `type` in fragments, `memory` in memory, the depth of a
+/// block, and what is done to operands when they are loaded.
 template <class T>
-struct WmmaElement;
+struct WmmaElement {
+  using type = T;
+  using memory = T;
+  static constexpr int kDepth = 16;
+  template <class Held>
+  static __device__ __forceinline__ void round(Held&) {}
+};
 //@ end
 
 //@ primitive wmma_element_f16 extends WmmaElement with f16_t includes <cuda_fp16.h>
 template <>
 struct WmmaElement<f16_t> {
   using type = __half;
+  using memory = __half;
+  static constexpr int kDepth = 16;
+  template <class Held>
+  static __device__ __forceinline__ void round(Held&) {}
 };
 //@ end
 
@@ -325,65 +341,98 @@ struct WmmaElement<f16_t> {
 template <>
 struct WmmaElement<bf16_t> {
   using type = __nv_bfloat16;
+  using memory = __nv_bfloat16;
+  static constexpr int kDepth = 16;
+  template <class Held>
+  static __device__ __forceinline__ void round(Held&) {}
+};
+//@ end
+
+//@ primitive wmma_element_tf32 extends WmmaElement with tf32_t includes <mma.h>
+template <>
+struct WmmaElement<tf32_t> {
+  using type = nvcuda::wmma::precision::tf32;
+  using memory = float;
+  static constexpr int kDepth = 8;
+  template <class Held>
+  static __device__ __forceinline__ void round(Held& held) {
+#pragma unroll
+    for (int i = 0; i < held.num_elements; ++i) {
+      held.x[i] = nvcuda::wmma::__float_to_tf32(held.x[i]);
+    }
+  }
 };
 //@ end
 
 //@ primitive WmmaLeft needs WmmaElement includes <mma.h> <type_traits>
-/// A warp's 16 by 16 block of the left operand; in memory, kRows says whether rows are contiguous.
+/// A warp's block of the left operand, 16 rows by the element's depth; in memory, kRows says
+/// whether rows are contiguous.
 template <class T, bool kRows>
 struct WmmaLeft {
   using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
-  using Element = typename WmmaElement<T>::type;
-  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, Element, Major> held;
+  using Element = WmmaElement<T>;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, Element::kDepth, typename Element::type,
+                         Major>
+      held;
 };
 //@ end
 
 //@ primitive WmmaRight needs WmmaElement includes <mma.h> <type_traits>
-/// The same of the right operand.
+/// The same of the right operand, with 16 columns.
 template <class T, bool kRows>
 struct WmmaRight {
   using Major = std::conditional_t<kRows, nvcuda::wmma::row_major, nvcuda::wmma::col_major>;
-  using Element = typename WmmaElement<T>::type;
-  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, Element, Major> held;
+  using Element = WmmaElement<T>;
+  nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, Element::kDepth, typename Element::type,
+                         Major>
+      held;
 };
 //@ end
 
 //@ primitive WmmaSums includes <mma.h>
-/// A warp's 16 by 16 sums.
+/// A warp's 16 by 16 sums. Which lane holds which is not specified. The fragment's depth is that of
+/// its operands where it matters, and 16 where sums are only kept.
+template <class T, int kDepth = 16>
 struct WmmaSums {
-  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> held;
+  nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, kDepth, T> held;
 };
 //@ end
 
 //@ primitive wmma_fill needs WmmaSums
 /// Every sum becomes x.
-[[maybe_unused]] __device__ __forceinline__ void wmma_fill(WmmaSums& sums, float x) {
+template <class T, int kDepth>
+__device__ __forceinline__ void wmma_fill(WmmaSums<T, kDepth>& sums, T x) {
   nvcuda::wmma::fill_fragment(sums.held, x);
 }
 //@ end
 
 //@ primitive wmma_load
 /// An operand from p, a multiple of 32 bytes; rows (or columns) lie `stride` elements apart, a
-/// multiple of 8.
-template <template <class, bool> class Operand, class T, bool kRows>
-__device__ __forceinline__ void wmma_load(Operand<T, kRows>& x, const T* p, unsigned stride) {
+/// multiple of 16 bytes.
+template <template <class, bool> class Operand, class T, bool kRows, class Stored>
+__device__ __forceinline__ void wmma_load(Operand<T, kRows>& x, const Stored* p, unsigned stride) {
   using Element = typename Operand<T, kRows>::Element;
-  nvcuda::wmma::load_matrix_sync(x.held, reinterpret_cast<const Element*>(p), stride);
+  static_assert(sizeof(typename Element::memory) == sizeof(Stored), "the element in memory");
+  nvcuda::wmma::load_matrix_sync(x.held, reinterpret_cast<const typename Element::memory*>(p),
+                                 stride);
+  Element::round(x.held);
 }
 //@ end
 
 //@ primitive wmma_multiply needs WmmaSums
 /// sums += a * b.
-template <class Left, class Right>
-__device__ __forceinline__ void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b) {
+template <class T, int kDepth, class Left, class Right>
+__device__ __forceinline__ void wmma_multiply(WmmaSums<T, kDepth>& sums, const Left& a,
+                                              const Right& b) {
   nvcuda::wmma::mma_sync(sums.held, a.held, b.held, sums.held);
 }
 //@ end
 
 //@ primitive wmma_store needs WmmaSums
 /// Sums to p by rows that lie `stride` elements apart, a multiple of 4; p is one of 32 bytes.
-[[maybe_unused]] __device__ __forceinline__ void wmma_store(float* p, const WmmaSums& sums,
-                                                            unsigned stride) {
+template <class T, int kDepth>
+__device__ __forceinline__ void wmma_store(T* p, const WmmaSums<T, kDepth>& sums,
+                                           unsigned stride) {
   nvcuda::wmma::store_matrix_sync(p, sums.held, stride, nvcuda::wmma::mem_row_major);
 }
 //@ end

@@ -1,3 +1,9 @@
+//@ primitive sync_warp
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+//@ end
+
 //@ primitive shuffle_xor includes <cstdint> <cstring>
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.

@@ -380,6 +380,25 @@ struct alignas(128) SharedTile {
 };
 //@ end
 
+//@ primitive PlainTile needs SharedPointer
+template <class T, int kRows, int kCols>
+struct alignas(128) PlainTile {
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static constexpr bool kPanels = sizeof(T) == 1;
+  static constexpr int kPitch = kPanels ? 16 : kCols + (kCols / kChunk % 2 == 0 ? kChunk : 0);
+  alignas(T) unsigned char storage[sizeof(T) * kRows * (kPanels ? kCols : kPitch)];
+
+  SharedPointer<T> at(int row, int col, int line = __builtin_LINE()) const {
+    const int64_t begin = tilec_host::shared_offset(storage), size = sizeof(storage);
+    const int64_t place = kPanels ? (int64_t(col) / 16 * kRows + row) * 16 + col % 16
+                                  : int64_t(row) * kPitch + col;
+    const bool outside = col < 0 || col >= kCols || row < 0 || row >= kRows;
+    const int64_t at = outside ? size : place * static_cast<int64_t>(sizeof(T));
+    return SharedPointer<T>{{begin + at, begin, begin + size, line}};
+  }
+};
+//@ end
+
 //@ primitive store_shared_vector needs Vector store_vector
 template <class T, int N>
 inline void store_shared_vector(const SharedPointer<T>& p, const Vector<T, N>& v,
@@ -438,7 +457,24 @@ inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE(
 }
 //@ end
 
-//@ primitive WmmaElement
+//@ primitive tf32_t
+struct tf32_t;
+//@ end
+
+//@ primitive WmmaElement needs widen widen_f16 widen_bf16
+/// What an element is in memory, the depth of a block, and its value in a product.
+template <class T>
+struct WmmaElement {
+  using Stored = T;
+  static constexpr int kDepth = 16;
+  static double value(T x) {
+    if constexpr (std::is_integral<T>::value) {
+      return static_cast<double>(x);
+    } else {
+      return widen(x);
+    }
+  }
+};
 //@ end
 
 //@ primitive wmma_element_f16
@@ -447,43 +483,63 @@ inline void named_barrier_arrive(int id, int threads, int line = __builtin_LINE(
 //@ primitive wmma_element_bf16
 //@ end
 
-//@ primitive WmmaLeft
+//@ primitive wmma_element_tf32 needs WmmaElement tf32_t
+/// The product reads 10 bits of the mantissa; nearest, ties away from zero (CUDA guide,
+/// `__float_to_tf32`).
+template <>
+struct WmmaElement<tf32_t> {
+  using Stored = float;
+  static constexpr int kDepth = 8;
+  static double value(float x) {
+    if (!std::isfinite(x)) return x;
+    int exponent;
+    const double fraction = std::frexp(static_cast<double>(x), &exponent);
+    return std::ldexp(std::round(std::ldexp(fraction, 11)), exponent - 11);
+  }
+};
+//@ end
+
+//@ primitive WmmaLeft needs WmmaElement
 /// Which lane holds which element is not specified (CUDA guide, warp matrix functions): here lane l
 /// holds elements l, l + 32 … by rows.
 template <class T, bool kRows>
 struct WmmaLeft {
-  using Element = T;
+  using Element = WmmaElement<T>;
   static constexpr bool kByRows = kRows;
-  T held[8];
+  static constexpr int kColumns = Element::kDepth;
+  typename Element::Stored held[Element::kDepth / 2];
 };
 //@ end
 
-//@ primitive WmmaRight
+//@ primitive WmmaRight needs WmmaElement
 template <class T, bool kRows>
 struct WmmaRight {
-  using Element = T;
+  using Element = WmmaElement<T>;
   static constexpr bool kByRows = kRows;
-  T held[8];
+  static constexpr int kColumns = 16;
+  typename Element::Stored held[Element::kDepth / 2];
 };
 //@ end
 
 //@ primitive WmmaSums
+template <class T, int kDepth = 16>
 struct WmmaSums {
-  float held[8];
+  T held[8];
 };
 //@ end
 
 //@ primitive wmma_fill needs WmmaSums
-inline void wmma_fill(WmmaSums& sums, float x, int line = __builtin_LINE()) {
+template <class T, int kDepth>
+inline void wmma_fill(WmmaSums<T, kDepth>& sums, T x, int line = __builtin_LINE()) {
   tilec_host::note(line);
-  for (float& held : sums.held) held = x;
+  for (T& held : sums.held) held = x;
 }
 //@ end
 
 //@ primitive wmma_place needs SharedPointer lane_id
-/// Where in memory the i-th element of this lane lies, from the first one.
-inline int64_t wmma_place(int i, bool by_rows, unsigned stride) {
-  const int n = lane_id() + 32 * i, row = n / 16, col = n % 16;
+/// Where in memory the i-th element of this lane lies, from the first one of a block of `columns`.
+inline int64_t wmma_place(int i, int columns, bool by_rows, unsigned stride) {
+  const int n = lane_id() + 32 * i, row = n / columns, col = n % columns;
   return by_rows ? int64_t(row) * stride + col : int64_t(col) * stride + row;
 }
 
@@ -507,24 +563,31 @@ inline void wmma_load(Operand& x, const Pointer& p, unsigned stride, int line = 
   tilec_host::note(line);
   wmma_check(p, stride);
   tilec_host::collective(~0u, nullptr, nullptr, "`wmma_load`");
-  for (int i = 0; i < 8; ++i) {
-    x.held[i] = load_element(p + wmma_place(i, Operand::kByRows, stride), line);
+  for (int i = 0; i < Operand::Element::kDepth / 2; ++i) {
+    x.held[i] = load_element(p + wmma_place(i, Operand::kColumns, Operand::kByRows, stride), line);
   }
 }
 //@ end
 
-//@ primitive wmma_multiply needs WmmaSums widen widen_f16 widen_bf16
+//@ primitive wmma_multiply needs WmmaSums WmmaElement
 /// What a lane brings.
-template <class Left, class Right>
+template <class Sums, class Left, class Right>
 struct WmmaOperands {
-  WmmaSums* sums;
+  Sums* sums;
   const Left* a;
   const Right* b;
 };
-template <class Left, class Right>
-inline void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b,
+/// A sum as it is kept: integers wrap.
+inline void wmma_keep(float& sum, double total) { sum = static_cast<float>(total); }
+inline void wmma_keep(int& sum, double total) {
+  sum = static_cast<int>(static_cast<uint32_t>(static_cast<int64_t>(total)));
+}
+template <class T, int kDepth, class Left, class Right>
+inline void wmma_multiply(WmmaSums<T, kDepth>& sums, const Left& a, const Right& b,
                           int line = __builtin_LINE()) {
-  using Brought = WmmaOperands<Left, Right>;
+  using Element = typename Left::Element;
+  using Brought = WmmaOperands<WmmaSums<T, kDepth>, Left, Right>;
+  static_assert(Element::kDepth == kDepth, "sums of another form of product");
   tilec_host::note(line);
   Brought mine{&sums, &a, &b};
   tilec_host::collective(
@@ -532,15 +595,15 @@ inline void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b,
       [](void* const* lanes, uint32_t) {
         static double left[16][16], right[16][16];
         const auto of = [&](int lane) { return static_cast<const Brought*>(lanes[lane]); };
-        for (int n = 0; n < 256; ++n) {
-          left[n / 16][n % 16] = widen(of(n % 32)->a->held[n / 32]);
-          right[n / 16][n % 16] = widen(of(n % 32)->b->held[n / 32]);
+        for (int n = 0; n < 16 * kDepth; ++n) {
+          left[n / kDepth][n % kDepth] = Element::value(of(n % 32)->a->held[n / 32]);
+          right[n / 16][n % 16] = Element::value(of(n % 32)->b->held[n / 32]);
         }
         for (int n = 0; n < 256; ++n) {
-          float& sum = of(n % 32)->sums->held[n / 32];
-          double total = sum;
-          for (int k = 0; k < 16; ++k) total += left[n / 16][k] * right[k][n % 16];
-          sum = static_cast<float>(total);
+          T& sum = of(n % 32)->sums->held[n / 32];
+          double total = static_cast<double>(sum);
+          for (int k = 0; k < kDepth; ++k) total += left[n / 16][k] * right[k][n % 16];
+          wmma_keep(sum, total);
         }
       },
       &mine, "`wmma_multiply`");
@@ -548,12 +611,14 @@ inline void wmma_multiply(WmmaSums& sums, const Left& a, const Right& b,
 //@ end
 
 //@ primitive wmma_store needs WmmaSums wmma_place store_element
-template <class Pointer>
-inline void wmma_store(const Pointer& p, const WmmaSums& sums, unsigned stride,
+template <class Pointer, class T, int kDepth>
+inline void wmma_store(const Pointer& p, const WmmaSums<T, kDepth>& sums, unsigned stride,
                        int line = __builtin_LINE()) {
   tilec_host::note(line);
   wmma_check(p, stride);
   tilec_host::collective(~0u, nullptr, nullptr, "`wmma_store`");
-  for (int i = 0; i < 8; ++i) store_element(p + wmma_place(i, true, stride), sums.held[i], line);
+  for (int i = 0; i < 8; ++i) {
+    store_element(p + wmma_place(i, 16, true, stride), sums.held[i], line);
+  }
 }
 //@ end

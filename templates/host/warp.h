@@ -137,6 +137,13 @@ inline void __syncwarp(uint32_t mask = ~0u, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive sync_warp
+inline void sync_warp(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::sync_warp(~0u);
+}
+//@ end
+
 //@ primitive gather_quad needs Vector shuffle_xor
 /// Lane q of four gets all eight elements of block q: word by word from the lane that holds it.
 template <class T>

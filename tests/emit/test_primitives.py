@@ -107,10 +107,12 @@ def test_the_closure_is_fast() -> None:
 ATOMS = """
 struct Shared {
   SharedTile<bf16_t, 16, 64> tile;
+  PlainTile<float, 16, 16> plain;
+  PlainTile<int8_t, 16, 32> panels;
 };
 
 template <class T>
-__device__ void warp_product(WmmaSums& sums, const T* from) {
+__device__ void warp_product(WmmaSums<float>& sums, const T* from) {
   WmmaLeft<T, true> left;
   WmmaRight<T, false> right;
   wmma_load(left, from, 16u);
@@ -158,11 +160,32 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   d[0] += static_cast<float>(wide[0] + wide[1]);
   named_barrier_arrive(1, 64);
   named_barrier_sync(2, 32);
-  WmmaSums sums;
+  sync_warp();
+  WmmaSums<float> sums;
   wmma_fill(sums, 0.0f);
   warp_product<bf16_t>(sums, reinterpret_cast<const bf16_t*>(words));
   warp_product<f16_t>(sums, reinterpret_cast<const f16_t*>(words));
   wmma_store(floats + 32, sums, 16);
+  auto& plain = cta_shared<Shared>().plain;
+  WmmaSums<float, 8> rounded;
+  wmma_fill(rounded, 0.0f);
+  WmmaLeft<tf32_t, true> rounded_left;
+  WmmaRight<tf32_t, false> rounded_right;
+  wmma_load_block(rounded_left, plain, 0, 8);
+  wmma_load_block(rounded_right, plain, 0, 8);
+  wmma_multiply(rounded, rounded_left, rounded_right);
+  Vector<float, 2> right_top{};
+  Vector<float, 2> right_bottom{};
+  wmma_add(top, bottom, right_top, right_bottom, rounded, plain, 0);
+  d[1] += top[0] + bottom[1] + right_top[0] + right_bottom[1];
+  WmmaLeft<int8_t, true> whole_left;
+  WmmaRight<int8_t, false> whole_right;
+  wmma_load_block(whole_left, cta_shared<Shared>().panels, 0, 16);
+  wmma_load_block(whole_right, cta_shared<Shared>().panels, 0, 16);
+  WmmaSums<int> whole;
+  wmma_fill(whole, 0);
+  wmma_multiply(whole, whole_left, whole_right);
+  wmma_store(integers + 32, whole, 16);
   floats[thread] = d[0] + d[1] + d[2] + d[3];
   integers[thread] = above[0] + above[1] + below[0] + below[1];
 }

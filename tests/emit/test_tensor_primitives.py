@@ -25,11 +25,12 @@ def calls(arch: int) -> str:
         "cp_async_wait<0>();",
         "named_barrier_arrive(1, 64);",
         "named_barrier_sync(1, 64);",
-        "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums d; wmma_fill(d, 0.0f);",
+        "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums<float> d; wmma_fill(d, 0.0f);",
         "  wmma_load(a, reinterpret_cast<const f16_t*>(from), 16);",
         "  wmma_load(b, reinterpret_cast<const f16_t*>(from), 16); wmma_multiply(d, a, b);",
         "  wmma_store(reinterpret_cast<float*>(to), d, 16); }",
         "{ WmmaLeft<bf16_t, false> a; wmma_load(a, reinterpret_cast<const bf16_t*>(from), 16); }",
+        "{ WmmaLeft<tf32_t, true> a; wmma_load(a, reinterpret_cast<const float*>(from), 8); }",
     ]
     for block in BLOCKS:
         words = [int(n) for n in re.findall(r"uint32_t \(&\w\)\[(\d)\]", block.text)]

@@ -386,7 +386,7 @@ def test_wmma(kind: Any, name: str, rows_a: bool, rows_b: bool) -> None:
     body = f"""const {name}* a, const {name}* b, float* c
 WmmaLeft<{name}, {str(rows_a).lower()}> left;
 WmmaRight<{name}, {str(rows_b).lower()}> right;
-WmmaSums sums;
+WmmaSums<float> sums;
 wmma_fill(sums, 0.5f);
 wmma_load(left, a, 16);
 wmma_load(right, b, 16);
@@ -396,6 +396,39 @@ wmma_store(c, sums, 16);"""
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64) + 0.5, rtol=1e-6)
     late = body.replace("wmma_load(left, a, 16)", "wmma_load(left, a + 8, 16)")
     assert fault(late, a, b, c).code == "E0936"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "element", "sum_type"),
+    [
+        (np.int8, "int8_t", "int8_t", np.int32),
+        (np.uint8, "uint8_t", "uint8_t", np.int32),
+        (np.float32, "float", "tf32_t", np.float32),
+    ],
+)
+def test_wmma_of_other_elements(kind: Any, name: str, element: str, sum_type: Any) -> None:
+    depth = 8 if element == "tf32_t" else 16
+    random = np.random.default_rng(9)
+    a, b = (random.integers(0, 100, size=s).astype(kind) for s in ((16, depth), (depth, 16)))
+    if element == "tf32_t":
+        a[0, 0] = 1 + 2.0**-11  # a tie, rounded away from zero
+        b[:, 0] = np.eye(depth)[0]
+    c = np.zeros((16, 16), sum_type)
+    of = "float" if sum_type is np.float32 else "int"
+    body = f"""const {name}* a, const {name}* b, {of}* c
+WmmaLeft<{element}, true> left;
+WmmaRight<{element}, false> right;
+WmmaSums<{of}, {depth}> sums;
+wmma_fill(sums, {of}(1));
+wmma_load(left, a, {depth});
+wmma_load(right, b, {depth});
+wmma_multiply(sums, left, right);
+wmma_store(c, sums, 16);"""
+    run(body, a, np.ascontiguousarray(b.T), c)
+    if element == "tf32_t":
+        a[0, 0] = 1 + 2.0**-10
+    expected = a.astype(np.float64) @ b.astype(np.float64) + 1
+    np.testing.assert_array_equal(c, expected.astype(sum_type))
 
 
 def named(consumer: str, producer: str = "named_barrier_arrive(1, 64);") -> str:

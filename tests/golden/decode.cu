@@ -1203,12 +1203,15 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           const int s_at = s_first + s_step * 8;
+          Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? p[g_step][s_step][s_sub] : 0.0f;
           }
+          store_shared_vector(shared.operand_tile.at(g_at, s_at),
+              convert_vector<bf16_t>(operand_tile_part));
         }
       }
       __syncthreads();  // operand_tile is written before it is read
@@ -1427,13 +1430,15 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           const int s_at = s_first + s_step * 8;
+          Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
-                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
-                : convert<bf16_t>(0.0f);
+            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el < s_end_2 && s_el < s_end_3
+                && s_el >= s_begin_end ? p[g_step][s_step][s_sub] : 0.0f;
           }
+          store_shared_vector(shared.operand_tile.at(g_at, s_at),
+              convert_vector<bf16_t>(operand_tile_part));
         }
       }
       __syncthreads();  // operand_tile is written before it is read
@@ -1873,12 +1878,15 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           const int s_at = s_first + s_step * 8;
+          Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? convert<bf16_t>(p[g_step][s_step][s_sub]) : convert<bf16_t>(0.0f);
+            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el >= s_begin_end
+                ? p[g_step][s_step][s_sub] : 0.0f;
           }
+          store_shared_vector(shared.operand_tile.at(g_at, s_at),
+              convert_vector<bf16_t>(operand_tile_part));
         }
       }
       __syncthreads();  // operand_tile is written before it is read
@@ -2081,13 +2089,15 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
           const int s_at = s_first + s_step * 8;
+          Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
             const int s_el = s_at + s_sub;
-            *shared.operand_tile.at(g_at, s_el) = g_at < 8 && s_el < s_end && s_el < s_end_2
-                && s_el < s_end_3 && s_el >= s_begin_end ? convert<bf16_t>(p[g_step][s_step][s_sub])
-                : convert<bf16_t>(0.0f);
+            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el < s_end_2 && s_el < s_end_3
+                && s_el >= s_begin_end ? p[g_step][s_step][s_sub] : 0.0f;
           }
+          store_shared_vector(shared.operand_tile.at(g_at, s_at),
+              convert_vector<bf16_t>(operand_tile_part));
         }
       }
       __syncthreads();  // operand_tile is written before it is read

@@ -2568,13 +2568,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
             x_tile = load_aligned<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
+          Vector<bf16_t, kWidthXkCol> xk_tile_part;
           #pragma unroll
           for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
             const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
                 ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            xk_tile_part[xk_col_sub] = xk;
           }
+          store_shared_vector(shared.xk_tile.at(xk_row_at, xk_col_at), xk_tile_part);
         }
       }
       __syncthreads();  // xk_tile is written before it is read
@@ -2671,13 +2672,14 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             x_tile = load_aligned<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
                 * K);
           }
+          Vector<bf16_t, kWidthXkCol2> xk_tile_part;
           #pragma unroll
           for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
-            const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
             const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
                 && xk_col_2_at < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+            xk_tile_part[xk_col_2_sub] = xk;
           }
+          store_shared_vector(shared.xk_tile.at(xk_row_2_at, xk_col_2_at), xk_tile_part);
         }
       }
       __syncthreads();  // xk_tile is written before it is read
@@ -3007,13 +3009,14 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           if (xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS) {
             x_tile = load_single<kWidthXkCol>(x_at + xk_col_at + static_cast<int64_t>(rows) * K);
           }
+          Vector<bf16_t, kWidthXkCol> xk_tile_part;
           #pragma unroll
           for (int xk_col_sub = 0; xk_col_sub < kWidthXkCol; ++xk_col_sub) {
-            const int xk_col_el = xk_col_at + xk_col_sub;
             const bf16_t xk = xk_row_at < xk_row_end && rows >= 0 && rows < TOKENS
                 ? x_tile[xk_col_sub] : convert<bf16_t>(0.0f);
-            *shared.xk_tile.at(xk_row_at, xk_col_el) = xk;
+            xk_tile_part[xk_col_sub] = xk;
           }
+          store_shared_vector(shared.xk_tile.at(xk_row_at, xk_col_at), xk_tile_part);
         }
       }
       __syncthreads();  // xk_tile is written before it is read
@@ -3092,13 +3095,15 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               x_tile = load_single<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
                   * K);
             }
+            Vector<bf16_t, kWidthXkCol2> xk_tile_part;
             #pragma unroll
             for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
               const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
               const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
                   && xk_col_2_el < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+              xk_tile_part[xk_col_2_sub] = xk;
             }
+            store_shared_vector(shared.xk_tile.at(xk_row_2_at, xk_col_2_at), xk_tile_part);
           }
         }
       } else {
@@ -3115,13 +3120,15 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               x_tile = load_single_partial<kWidthXkCol2>(x_at + xk_col_2_at
                   + static_cast<int64_t>(rows) * K, xk_col_2_end - xk_col_2_at);
             }
+            Vector<bf16_t, kWidthXkCol2> xk_tile_part;
             #pragma unroll
             for (int xk_col_2_sub = 0; xk_col_2_sub < kWidthXkCol2; ++xk_col_2_sub) {
               const int xk_col_2_el = xk_col_2_at + xk_col_2_sub;
               const bf16_t xk = xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
                   && xk_col_2_el < xk_col_2_end ? x_tile[xk_col_2_sub] : convert<bf16_t>(0.0f);
-              *shared.xk_tile.at(xk_row_2_at, xk_col_2_el) = xk;
+              xk_tile_part[xk_col_2_sub] = xk;
             }
+            store_shared_vector(shared.xk_tile.at(xk_row_2_at, xk_col_2_at), xk_tile_part);
           }
         }
       }

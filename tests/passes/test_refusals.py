@@ -38,7 +38,7 @@ CASES = {
         y[r, :] = x[r, :].to(i4)
 """,
     "E0514": PRODUCT.format(a="f32", b="f32", setting=""),
-    "E0516": PRODUCT.format(a="bf16", b="bf16", setting="schedule mma = wmma"),
+    "E0516": PRODUCT.format(a="bf16", b="bf16", setting="schedule mma = wgmma"),
     "E0603": PRODUCT.format(a="bf16", b="bf16", setting="schedule stages = 64"),
 }
 

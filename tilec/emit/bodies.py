@@ -123,7 +123,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.shared
     ]
     shared += [
-        f"SharedTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
+        f"{'PlainTile' if b.plain else 'SharedTile'}<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]

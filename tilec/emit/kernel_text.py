@@ -343,11 +343,13 @@ class KernelWriter:
         return parts
 
     def unroll(self, op: k.TileLoop, axis: k.LoopAxis, text: str) -> str:
-        """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a copy
+        """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a plain copy
         through registers goes step by step, other long loops four at a time."""
         if f"[{axis.step}]" in text or axis.layout.steps == 1:
             return ""
-        if any(isinstance(inner, k.StoreTile) for inner in op.body):
+        if any(isinstance(inner, k.StoreTile) for inner in op.body) and not any(
+            isinstance(inner, k.Elements) for inner in op.body
+        ):
             return " 1"
         return (
             "" if axis.layout.steps <= 4 or axis.step in text.replace(axis.coordinate, "") else " 4"

@@ -31,13 +31,8 @@ PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""
 
 NOTED = (
-    "load_a",
-    "load_a_transposed",
-    "load_b",
-    "load_b_transposed",
-    "accumulate_product",
-    "send_chunk",
-    "clear_outside",
+    *("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product"),
+    *("wmma_load_block", "wmma_add", "send_chunk", "clear_outside"),
 )
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 

@@ -136,19 +136,23 @@ class SharedBuffer:
 
 @dataclass(frozen=True)
 class TileBuffer:
-    """`slots` operand tiles in shared memory, `rows` x `cols`, 16-byte chunks placed without bank conflicts."""
+    """`slots` operand tiles in shared memory, `rows` x `cols`, 16-byte chunks placed without bank conflicts: by a swizzle where
+    one is known to whoever reads them (not `plain`), else by an odd pitch, and in panels where elements have 8 bits."""
 
     name: str
     rep: DType
     rows: int
     cols: int
     slots: int
+    plain: bool = False
 
     @property
     def pitch(self) -> int:
-        """Elements from row to row."""
+        """Elements of a row and what is left free behind it."""
         chunk = 128 // self.rep.bits
         chunks = self.cols // chunk
+        if self.plain:
+            return self.cols if chunks % 2 or self.rep.bits == 8 else self.cols + chunk
         swizzled = chunks % 8 == 0 or chunks & (chunks - 1) == 0
         return self.cols if swizzled or chunks % 2 else self.cols + chunk
 
@@ -468,6 +472,8 @@ class Product(Op):
     """the loop over the consumed axis stays a loop: registers are short"""
     ahead: bool = False
     """operands of the next step are read while this one multiplies: twice their registers"""
+    columns_at_once: int = 0
+    """so many blocks of columns have their operands in registers at a time; 0: all"""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def _buffer(buffer: Mapping[str, Any]) -> str:
         slots = f", {buffer['slots']} slots" if buffer["slots"] > 1 else ""
         return (
             f"{buffer['name']} {buffer['dtype']}[{buffer['rows']}, {buffer['cols']}]{slots}, "
-            f"{buffer['bytes']} bytes, swizzled against bank conflicts"
+            f"{buffer['bytes']} bytes, {buffer['placement']} against bank conflicts"
         )
     return f"{buffer['name']} {buffer['dtype']}[{buffer['count']}], {buffer['purpose']}"
 
@@ -240,8 +240,8 @@ def _sentence(
             return f"barrier: {note['hazard']}"
         case "masks":
             return f"masks of the loop {note['loop']}: {note['how']}{trips}"
-        case "reduction":
-            return f"reduction: {note['how']}"
+        case "reduction" | "sums":
+            return f"{note['what']}: {note['how']}"
         case "stage":
             return f"stage: {note['how']}{trips}"
         case "product":

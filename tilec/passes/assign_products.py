@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.ir import tile_ir as t
-from tilec.ir.kernel_ir import LoopAxis
+from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
 from tilec.ir.layouts import AxisLayout, blocked
 from tilec.passes.assign_layouts import Assignment, Level, Variant
@@ -184,16 +184,12 @@ class ProductAssignment(Assignment):
             for operand in (plan.a, plan.b):
                 if not isinstance(operand, Staged):
                     continue
-                extents = []
-                for n in (0, 1):
-                    found = self.axes.of(operand.source, n)
-                    if n == operand.k_axis:
-                        extents.append(plan.k_extent)
-                    else:
-                        extents.append(
-                            16 if found is None else self.products.layouts[found.number].capacity
-                        )
-                size = extents[0] * extents[1] * operand.source.type.dtype.bits // 8
+                rows, cols = (
+                    self.products.padded(self.axes, operand, plan, n)
+                    for n in ((1, 0) if operand.turned else (0, 1))
+                )
+                dtype = operand.source.type.dtype
+                size = TileBuffer("", dtype, rows, cols, 1, plan.opaque).bytes
                 in_loop = operand.load is not None and self._in_loop(operand.load)
                 ring, fixed = (ring + size, fixed) if in_loop else (ring, fixed + size)
         limit = self.target.shared_per_block_optin

@@ -39,7 +39,7 @@ class AxisClass:
 
 @dataclass
 class Axes:
-    """The classes of a nest. A unit axis (extent 1) has none."""
+    """The classes of a nest. A unit axis (extent 1) has none, unless a product has it, which lays it out like any other."""
 
     classes: list[AxisClass] = field(default_factory=list)
     of_key: dict[Key, int] = field(default_factory=dict)
@@ -144,12 +144,11 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
 
     def note(value: t.Value) -> None:
         for k, axis in enumerate(value.type.axes):
-            if not axis.is_one:
-                union.find((value.id, k))
-                extents[value.id, k] = axis
+            union.find((value.id, k))
+            extents[value.id, k] = axis
 
     def join(a: t.Value, k: int, b: t.Value, n: int) -> None:
-        if not a.type.axes[k].is_one and not b.type.axes[n].is_one:
+        if a.type.axes[k].is_one == b.type.axes[n].is_one:
             union.join((a.id, k), (b.id, n))
 
     def join_all(a: t.Value, b: t.Value) -> None:
@@ -213,18 +212,18 @@ def _note_access(
         value = op.value if isinstance(op, t.Store | t.Atomic) else None
         for k in range(rank):
             axis = _access_axis(program, op.access, k)
-            if not axis.is_one:
-                union.find((-1 - op_key(op), k))
-                extents[-1 - op_key(op), k] = axis
-                if value is not None and value.type.rank == rank and not value.type.axes[k].is_one:
-                    union.join((-1 - op_key(op), k), (value.id, k))
+            union.find((-1 - op_key(op), k))
+            extents[-1 - op_key(op), k] = axis
+            same = value is not None and value.type.rank == rank
+            if same and value is not None and value.type.axes[k].is_one == axis.is_one:
+                union.join((-1 - op_key(op), k), (value.id, k))
     for term, axes in zip(op.access.terms, term_axes(op.access), strict=True):
         if not isinstance(term, t.AtTile):
             continue
         for n, k in enumerate(axes):
             if result is not None:
                 join(result, k, term.index, n)
-            elif not term.index.type.axes[n].is_one:
+            elif term.index.type.axes[n].is_one == extents[-1 - op_key(op), k].is_one:
                 union.join((-1 - op_key(op), k), (term.index.id, n))
 
 
@@ -255,8 +254,17 @@ def _collect(
 ) -> Axes:
     axes = Axes()
     numbers: dict[Key, int] = {}
+    multiplied = {
+        union.find((value.id, k))
+        for op in ops
+        if isinstance(op, t.Dot)
+        for value in (op.a, op.b, op.out)
+        for k in range(value.type.rank)
+    }
     for key in list(union.parent):
         root = union.find(key)
+        if extents[root].is_one and root not in multiplied:
+            continue
         if root not in numbers:
             axis = extents.get(key) or extents[root]
             numbers[root] = len(axes.classes)

@@ -13,6 +13,7 @@ from typing import Any
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_printer import print_expr
+from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
@@ -63,6 +64,7 @@ def describe(
                     "cols": b.cols,
                     "slots": b.slots,
                     "bytes": b.bytes,
+                    "placement": "rows at an odd pitch" if b.plain else "swizzled",
                 }
                 for b in kernel.tiles
             ),
@@ -194,13 +196,19 @@ class _Walk:
                 self.block(op.body, _Place(place.span, place.whole, place.axes, place.loop, guards))
             case k.Product():
                 self._product(op, place)
+            case WmmaProduct():
+                self._opaque_product(op, place)
+            case AddSums():
+                how = "opaque sums added to registers by way of shared memory"
+                self.note(place, what="sums", how=f"{how}, `{op.scratch.buffer}`")
             case k.CtaSync():
                 self.barriers.append({"hazard": op.hazard})
                 self.note(place, what="barrier", hazard=op.hazard)
-            case k.StoreTile() if op.value is not None:
+            case k.StoreTile():
                 how = f"computed into shared memory, `{op.tile.buffer}`"
                 self.note(place, what="stage", how=how)
-                self._reads(op.value, place)
+                if op.value is not None:
+                    self._reads(op.value, place)
             case k.StoreElement() | k.AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
@@ -239,8 +247,12 @@ class _Walk:
         self.block(op.otherwise, place)
 
     def _tile_loop(self, op: k.TileLoop, place: _Place) -> None:
-        staged = next((x for x in op.body if isinstance(x, k.StoreTile)), None)
+        loaded = [x.target for x in op.body if isinstance(x, k.LoadVector)]
+        stores = (x for x in op.body if isinstance(x, k.StoreTile) and x.source in loaded)
+        staged = next(stores, None)
         for inner in op.body:
+            if inner is staged:
+                continue
             own = inner.span if inner.span.source.text else place.span
             here = _Place(own, place.whole, place.axes, place.loop, place.guards)
             match inner:
@@ -312,6 +324,20 @@ class _Walk:
             b_from=f"shared memory, `{op.b.buffer}`",
             warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
             operands_ahead=op.ahead,
+            columns_at_once=op.columns_at_once or None,
+            trips=None if place.whole is None else "interior" if place.whole else "edges",
+        )
+
+    def _opaque_product(self, op: WmmaProduct, place: _Place) -> None:
+        self.note(
+            place,
+            what="product",
+            instruction=f"wmma.m16n16k{op.sums.depth}",
+            consumed=op.k_extent,
+            a_from=f"shared memory, `{op.a.buffer}`",
+            b_from=f"shared memory, `{op.b.buffer}`",
+            warp_tile=f"{16 * op.sums.rows} x {16 * op.sums.cols}",
+            operands_ahead=False,
             trips=None if place.whole is None else "interior" if place.whole else "edges",
         )
 

@@ -68,7 +68,7 @@ def run(
     snapshot: Snapshot = lambda name, result: None,
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
-    check_supported(program, candidate)
+    check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
     base_name = spell(program.name)
@@ -82,7 +82,9 @@ def run(
         forms, reason = _asynchronous(program, nest, target, candidate)
         nest, axes = classify(program, nest)
         placement = place(nest)
-        products = plan_products(nest, axes, target, candidate.warps)
+        warnings += _said(program, nest, target, candidate, reason)
+        wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
+        products = plan_products(nest, axes, target, candidate.warps, wanted)
         if products is None:
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:
@@ -145,7 +147,9 @@ def _asynchronous(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        products = plan_products(nest, axes, target, candidate.warps, scheduled.origin)
+        products = plan_products(
+            nest, axes, target, candidate.warps, "auto", scheduled.origin
+        )
         assert products is not None
         assignment = AsynchronousAssignment(
             program, nest, axes, placement, target, candidate, products
@@ -156,6 +160,34 @@ def _asynchronous(
     except TileError as error:
         return [], error.diagnostics[0].message
     return [_Form(nest, axes, placement, v) for v in variants], ""
+
+
+def _said(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate, reason: str
+) -> list[Diagnostic]:
+    """W0603 where a target's asynchronous products do not suit a nest; E0516 where they were asked for."""
+    dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
+    if not dots:
+        return []
+    if candidate.mma == "wgmma" and (reason or "wgmma" not in target.features):
+        raise fail(
+            "E0516",
+            f"`schedule mma = wgmma` cannot be followed for {target.arch}: "
+            + (reason or "it has no products of warpgroups"),
+            dots[0].span,
+            label="this product",
+            help="leave the setting out: the product then uses the best form that suits it",
+        )
+    if not reason:
+        return []
+    return [
+        Diagnostic(
+            "W0603",
+            f"the products of `{program.name}` use `mma.sync`, not the warpgroups of {target.arch}: {reason}",
+            dots[0].span,
+            label="this product",
+        )
+    ]
 
 
 def _check_names(program: t.Program, spell: Spelling) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
@@ -44,11 +45,13 @@ WHOLE_ROWS_FROM = 64
 @dataclass(frozen=True)
 class Staged:
     """An operand in shared memory. `source` is the value as it is stored, rows first; `k_axis` the axis of it that the product
-    consumes; `load` the op where it is a plain load, else None (computed element by element)."""
+    consumes; `load` the op where it is a plain load, else None (computed element by element). `turned`: it must be stored
+    transposed, with the consumed axis along rows, since the instruction cannot read elements of its width across."""
 
     source: t.Value
     k_axis: int
     load: t.Load | None
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class InRegisters:
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """One `@`. `k_extent` is the consumed extent, padded to the instruction's."""
+    """One `@`. `mma` names the device primitive of the instruction ("" for wmma); `k_extent` is the consumed extent, padded to
+    the instruction's."""
 
     op: t.Dot
     product: Product
@@ -68,6 +72,11 @@ class ProductPlan:
     a: Staged | InRegisters
     b: Staged
     k_extent: int
+
+    @property
+    def opaque(self) -> bool:
+        """Whether sums are kept in fragments of which nobody knows where an element is."""
+        return self.product.form == "wmma"
 
 
 @dataclass
@@ -97,16 +106,31 @@ class Products:
             found.setdefault(self.origin.get(number, number), plan)
         return list(found.values())
 
+    def padded(self, axes: Axes, operand: Staged, plan: ProductPlan, axis: int) -> int:
+        """Extent of an operand's axis in shared memory, as it is in its source."""
+        vector = 128 // operand.source.type.dtype.bits
+        if axis == operand.k_axis:
+            extent = plan.k_extent
+        else:
+            found = axes.of(operand.source, axis)
+            extent = 16 if found is None else self.layouts[found.number].capacity
+        return -(-extent // vector) * vector if axis == 1 else extent
+
+
+Form = Literal["auto", "mma", "wmma", "wgmma"]
+"""What `schedule mma = …` asks for."""
+
 
 def plan_products(
     nest: t.Nest,
     axes: Axes,
     target: Target,
     warps: int | None,
+    form: Form = "auto",
     origin: Mapping[int, int] | None = None,
 ) -> Products | None:
-    """The products of a nest, None where it has none; `origin` as in `Scheduled`. Raises E0514 where the target has no instruction for the operands, E0515
-    where their axes would have to lie in two ways."""
+    """The products of a nest, None where it has none; `origin` as in `Scheduled`. Raises E0514 where the target has no instruction of
+    the form for the operands, E0515 where their axes would have to lie in two ways."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     if not dots:
         return None
@@ -115,13 +139,13 @@ def plan_products(
     rows, columns = _roles(axes, dots)
     whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
     for op in dots:
-        found.plans[op.out.id] = _plan(op, axes, definitions, target, whole_rows)
+        found.plans[op.out.id] = _plan(op, axes, definitions, target, whole_rows, form)
     _geometry(nest, axes, found, rows, columns, warps)
     return found
 
 
 def _plan(
-    op: t.Dot, axes: Axes, definitions: Definitions, target: Target, whole_rows: bool
+    op: t.Dot, axes: Axes, definitions: Definitions, target: Target, whole_rows: bool, form: Form
 ) -> ProductPlan:
     if op.a.type.rank != 2 or op.b.type.rank != 2:
         raise fail(
@@ -130,44 +154,43 @@ def _plan(
             op.span,
             help="give the batch axis its own `parallel` range",
         )
-    product, mma = select(op, target)
-    a = _operand(op, op.a, 1, definitions, left=whole_rows)
-    b = _operand(op, op.b, 0, definitions, left=False)
+    product, mma = select(op, target, form)
+    a = _operand(op, product, 1, definitions, left=whole_rows and product.form == "mma")
+    b = _operand(op, product, 0, definitions, left=False)
     consumed = axes.of(op.a, 1) or axes.of(op.b, 0)
     extent = 1 if consumed is None else _static(consumed, op)
     assert not isinstance(b, InRegisters)
     return ProductPlan(op, product, mma, a, b, -(-extent // product.k) * product.k)
 
 
-def select(op: t.Dot, target: Target) -> tuple[Product, str]:
-    """The instruction for a product's operands."""
+def select(op: t.Dot, target: Target, form: Form) -> tuple[Product, str]:
+    """The instruction for a product's operands; where no form is asked for, `mma` before `wmma`."""
     a, b = op.a.type.dtype, op.b.type.dtype
-    for product in target.products:
-        if product.form == "mma" and (product.a, product.b) == (a, b) and (a, b) in MMA_NAMES:
-            if product.tf32 and op.precision != "tf32":
-                continue
-            name = MMA_NAMES[a, b]
-            if a == F16 and product.k == 8:
-                product = Product("mma", a, b, product.acc, 16, 8, 16)
-            return product, name
-    have = sorted(
-        {
-            f"{p.a}" + (" (as tf32)" if p.tf32 else "")
-            for p in target.products
-            if (p.a, p.b) in MMA_NAMES
-        }
-    )
-    hint = (
+    forms = ("mma", "wmma") if form == "auto" else (form,)
+    offered = [p for f in forms for p in target.products if p.form == f and (p.a, p.b) in MMA_NAMES]
+    for product in offered:
+        if (product.a, product.b) != (a, b) or (product.tf32 and op.precision != "tf32"):
+            continue
+        if product.form == "wmma":
+            return product, ""
+        if a == F16 and product.k == 8:
+            product = Product("mma", a, b, product.acc, 16, 8, 16)
+        return product, MMA_NAMES[a, b]
+    have = sorted({f"{p.a}" + (" (as tf32)" if p.tf32 else "") for p in offered})
+    which = "" if form == "auto" else f"`{form}` "
+    hints = [
         "use `dot(a, b, as = tf32)`"
-        if a == b == F32
+        if a == b == F32 and "f32 (as tf32)" in have
         else f"convert the operands with `.to({have[0]})`"
-    )
+    ]
+    if form == "wmma" and any((p.a, p.b) == (a, b) and p.form == "mma" for p in target.products):
+        hints.append("leave `mma = wmma` out")
     raise fail(
         "E0514",
-        f"{target.arch} has no tensor-core product of {a} and {b}",
+        f"{target.arch} has no tensor-core {which}product of {a} and {b}",
         op.span,
-        note=f"products there take: {', '.join(have)}",
-        help=hint,
+        note=f"products {'of this form ' if which else ''}there take: {', '.join(have)}",
+        help=", or ".join(hints),
     )
 
 
@@ -183,9 +206,10 @@ def _static(found: AxisClass, op: t.Dot) -> int:
 
 
 def _operand(
-    op: t.Dot, value: t.Value, k_axis: int, definitions: Definitions, left: bool
+    op: t.Dot, product: Product, k_axis: int, definitions: Definitions, left: bool
 ) -> Staged | InRegisters:
-    """Where an operand comes from; transpositions are read through."""
+    """Where the operand that is consumed along `k_axis` comes from; transpositions are read through."""
+    value = op.a if k_axis == 1 else op.b
     base, axis = value, k_axis
     while True:
         inner = definitions.defining.get(base.id)
@@ -194,12 +218,14 @@ def _operand(
             continue
         break
     inner = definitions.defining.get(base.id)
+    across = (8,) if product.form == "wmma" else (8, 32)
+    turned = axis == 0 and base.type.dtype.bits in across
     if from_memory(base, definitions):
         plain = isinstance(inner, t.Load) and not inner.access.pointwise
-        return Staged(base, axis, inner if plain and isinstance(inner, t.Load) else None)
+        return Staged(base, axis, inner if plain and isinstance(inner, t.Load) else None, turned)
     if left and axis == 1 and value.type.dtype.bits == 16:
         return InRegisters(base)
-    return Staged(base, axis, None)
+    return Staged(base, axis, None, turned)
 
 
 def _roles(axes: Axes, dots: list[t.Dot]) -> tuple[list[AxisClass], list[AxisClass]]:
@@ -208,13 +234,7 @@ def _roles(axes: Axes, dots: list[t.Dot]) -> tuple[list[AxisClass], list[AxisCla
     for op in dots:
         for k, side in ((0, rows), (1, columns)):
             found = axes.of(op.out, k)
-            if found is None:
-                raise fail(
-                    "E0515",
-                    f"a product of one {('row', 'column')[k]} cannot be laid out on tensor cores",
-                    op.span,
-                    help="multiply and add instead: `sum(a * b, axis=…)`; or give the axis a tile size",
-                )
+            assert found is not None
             side[found.number] = found
             _static(found, op)
     both = set(rows) & set(columns)
@@ -278,9 +298,8 @@ def _geometry(
         found.layouts[c.number] = fragment_rows(tiles, row_warps, 32)
     for c in columns:
         tiles = -(-(c.capacity or 1) // (8 * column_warps))
-        if tiles > 1 and tiles % 2:
-            tiles += 1
-        if (any(isinstance(p.a, InRegisters) for p in found.plans.values())) and tiles % 2:
+        pairs = any(isinstance(p.a, InRegisters) or p.opaque for p in found.plans.values())
+        if (tiles > 1 or pairs) and tiles % 2:
             tiles += 1
         while 8 * column_warps * tiles < _consumed_extent(axes, found, c):
             tiles += 1

@@ -5,21 +5,11 @@ from __future__ import annotations
 from tilec.ir import tile_ir as t
 from tilec.passes.lower.body import not_compiled
 from tilec.passes.uses import all_ops
-from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import fail
 
 
-def check_supported(program: t.Program, candidate: Candidate) -> None:
+def check_supported(program: t.Program) -> None:
     """Raise the code of the first construct that cannot be compiled."""
-    products = [op for nest in program.nests for op in all_ops(nest.body) if isinstance(op, t.Dot)]
-    if products and candidate.mma not in ("auto", "mma"):
-        raise fail(
-            "E0516",
-            f"`schedule mma = {candidate.mma}` cannot be compiled yet",
-            products[0].span,
-            label="this product",
-            help="leave the setting out: the product then uses `mma.sync`",
-        )
     for tensor in program.tensors:
         if tensor.dtype.bits < 8 and tensor.role != "input":
             raise fail(

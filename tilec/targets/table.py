@@ -7,7 +7,7 @@ Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
@@ -22,10 +22,10 @@ WARPGROUP_TILES = (128, 256, 64)
 
 @dataclass(frozen=True)
 class Product:
-    """A tensor-core instruction: m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
+    """A tensor-core instruction (wmma: a block of `nvcuda::wmma`, CUDA C++ Programming Guide, "Warp Matrix Functions"): m x n x k for operand dtypes `a`, `b` and accumulator `acc`. `b_major` lists how B may lie in
     shared memory ("k": [N, K] rows, "n": [K, N] rows) where the instruction reads it from there."""
 
-    form: Literal["mma", "wgmma"]
+    form: Literal["mma", "wmma", "wgmma"]
     a: DType
     b: DType
     acc: DType
@@ -34,6 +34,8 @@ class Product:
     k: int
     tf32: bool = False
     b_major: tuple[Literal["k", "n"], ...] = ("k",)
+    unpacked: bool = False
+    """ptxas widens the operands to 16 bits first: they take twice their registers again"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,17 @@ class Target:
         return self.compute * 10
 
 
-_SM75 = (Product("mma", F16, F16, F32, 16, 8, 8),)
+_WMMA_SM75 = (
+    Product("wmma", F16, F16, F32, 16, 16, 16),
+    Product("wmma", I8, I8, I32, 16, 16, 16),
+    Product("wmma", U8, U8, I32, 16, 16, 16),
+)
+_WMMA_SM80 = (
+    *_WMMA_SM75,
+    Product("wmma", BF16, BF16, F32, 16, 16, 16),
+    Product("wmma", F32, F32, F32, 16, 16, 8, tf32=True),
+)
+_SM75 = (Product("mma", F16, F16, F32, 16, 8, 8), *_WMMA_SM75)
 _SM80 = (
     Product("mma", F16, F16, F32, 16, 8, 16),
     Product("mma", BF16, BF16, F32, 16, 8, 16),
@@ -80,14 +92,16 @@ _SM80 = (
     Product("mma", F64, F64, F64, 8, 8, 4),
     Product("mma", I8, I8, I32, 16, 8, 32),
     Product("mma", U8, U8, I32, 16, 8, 32),
+    *_WMMA_SM80,
 )
 _SM89 = _SM80 + tuple(
     Product("mma", a, b, F32, 16, 8, 32) for a in (F8E4M3, F8E5M2) for b in (F8E4M3, F8E5M2)
 )
+_SM90 = tuple(replace(p, unpacked=p.a.is_float and p.a.bits == 8) for p in _SM89)
 _Majors = tuple[Literal["k", "n"], ...]
 _K: _Majors = ("k",)
 _KN: _Majors = ("k", "n")
-_SM90A = _SM89 + tuple(
+_SM90A = _SM90 + tuple(
     Product("wgmma", a, b, acc, 64, 256, k, tf32, majors)
     for a, b, acc, k, tf32, majors in (
         (F16, F16, F32, 16, False, _KN),
@@ -115,12 +129,12 @@ TARGETS: dict[str, Target] = {
         Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
                shared_per_sm=167936, features=_BASE, products=_SM80),
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
-        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
         Target("sm_90a", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
                features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
-        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
+        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
+        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
         Target("sm_120", 120, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
 }  # fmt: skip

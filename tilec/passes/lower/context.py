@@ -9,6 +9,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
 from tilec.ir.facts import Facts
+from tilec.ir.kernel_wmma import Sums
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
@@ -66,6 +67,10 @@ class Context:
     """operands that were staged in front of a loop"""
     staged_here: dict[int, tuple[list[k.Op], int, int]] = field(default_factory=dict)
     """the body in which an operand was staged last, with its consumed axis and extent: later products of that body read the same tile"""
+    sums: dict[int, Sums] = field(default_factory=dict)
+    """opaque sums that last for a loop, by the id of the product's result"""
+    sum_tiles: dict[DType, str] = field(default_factory=dict)
+    """tiles through which opaque sums pass to registers"""
     lower_scalar: Callable[[t.Op], None] = lambda op: None
     """lowers a scalar op once more"""
     hold: Callable[[t.Op], None] = lambda op: None

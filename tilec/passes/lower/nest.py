@@ -46,6 +46,7 @@ from tilec.passes.lower.questions import (
     reject_hazards,
 )
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
+from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
 from tilec.source.text import Span
@@ -439,6 +440,7 @@ class _Statements:
                 context.limit(interior.first, f"{name}_whole_from"),
                 context.limit(interior.end, f"{name}_whole"),
             ]
+        opened = open_sums(context, op)
         ring = None
         delayed = None
         if self.roles is not None:
@@ -476,6 +478,7 @@ class _Statements:
                 v for c, v in zip(op.carried, variables, strict=True) if c.next is delayed.out
             )
             self.roles.finish_delayed(op, delayed, trips, target)
+        close_sums(context, op, opened, variables)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
 

@@ -19,6 +19,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate, padding
 from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.wmma import multiply, operand_registers
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import all_ops, operands, syms_of
 from tilec.source.text import Span
@@ -64,14 +65,7 @@ def tile_axes(
 
 
 def _padded(context: Context, operand: Staged, plan: ProductPlan, axis: int) -> int:
-    """Extent of an operand's axis in shared memory."""
-    vector = 128 // operand.source.type.dtype.bits
-    if axis == operand.k_axis:
-        extent = plan.k_extent
-    else:
-        found = context.axes.of(operand.source, axis)
-        extent = 16 if found is None else products_of(context).layouts[found.number].capacity
-    return -(-extent // vector) * vector if axis == 1 else extent
+    return products_of(context).padded(context.axes, operand, plan, axis)
 
 
 def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: int) -> k.TileBuffer:
@@ -80,7 +74,7 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
         operand.load.access.tensor if operand.load is not None else operand.source.name or "operand"
     )
     rows, cols = (_padded(context, operand, plan, n) for n in (0, 1))
-    if turned(operand):
+    if operand.turned:
         rows, cols = cols, rows
     tile = k.TileBuffer(
         context.names.unique(f"{name}_tiles" if slots > 1 else f"{name}_tile"),
@@ -88,14 +82,10 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
         rows,
         cols,
         slots,
+        plan.opaque,
     )
     context.tiles.append(tile)
     return tile
-
-
-def turned(operand: Staged) -> bool:
-    """Whether the operand must be stored transposed: only 16-bit elements can be read across."""
-    return operand.source.type.dtype.bits != 16 and operand.k_axis == 0
 
 
 def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
@@ -107,7 +97,7 @@ def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
         return found
     for plan in products_of(context).plans.values():
         for operand in (plan.a, plan.b):
-            if not isinstance(operand, Staged) or operand.load is None or turned(operand):
+            if not isinstance(operand, Staged) or operand.load is None or operand.turned:
                 continue
             around = context.definitions.loops[operand.load.out.id]
             if not around or around[-1] is not loop or operand.source.id in seen:
@@ -181,6 +171,8 @@ def _operand_registers(context: Context, plan: ProductPlan) -> int:
     """Registers of one set of a product's operands."""
     row, col = context.loop_axes(plan.op.out)
     assert row is not None and col is not None
+    if plan.opaque:
+        return operand_registers(row.layout.steps // 2)
     return 4 * (row.layout.steps // 2) + 2 * col.layout.steps
 
 
@@ -191,10 +183,7 @@ def emit_copy(
     row, col = axes
     load = operand.load
     assert load is not None
-    coords: Coords = tuple(
-        None if a.is_one else axis
-        for a, axis in zip(operand.source.type.axes, (row, col), strict=True)
-    )
+    coords: Coords = (row, col)
     rep = operand.source.type.dtype
     body = Body(context, (row, col), inline_only=True)
     mark = context.mark()
@@ -207,10 +196,10 @@ def emit_copy(
         own_pointer=aligned and _pointers_fit(context),
     )
     inside_row = _inside(context, row, tile.buffer, False)
-    if not vector_access(address, col) or coords[1] is None:
+    if not vector_access(address, col):
         context.undo(mark)
         body = Body(context, (row, col), inline_only=True)
-        _copy_elements(context, body, operand, (row, col), coords, tile)
+        _copy_elements(context, body, operand, (row, col), tile)
         return
     guards = tuple(dict.fromkeys(address.guards.vector))
     count = tail_count(address.guards, col)
@@ -244,35 +233,35 @@ def _copy_elements(
     body: Body,
     operand: Staged,
     axes: tuple[k.LoopAxis, k.LoopAxis],
-    coords: Coords,
     tile: k.TileAddress,
 ) -> None:
-    """An operand element by element: evaluated, 0 where absent, to its place."""
+    """An operand evaluated, 0 where absent, to its place: in vectors where they are neighbours there too, else by elements."""
     row, col = axes
     source = operand.source
     rep = source.type.dtype
-    body.count(source)
-    value = converted(body.value(source, coords), rep)
+    wide = unrounded(context, source)
+    body.count(wide)
+    value = body.value(wide, axes)
     guards = Guards()
-    for axis, along in zip(source.type.axes, coords, strict=True):
-        if along is not None:
-            guards.add(padding(context, along))
+    for axis, along in zip(source.type.axes, axes, strict=True):
+        guards.add(padding(context, along))
         guards.add(body.axis_presence(axis, along))
     if guards.all:
-        value = k.Apply(
-            "where",
-            (
-                conjunction(guards.all),
-                value,
-                converted(k.Literal_(0.0 if rep.is_float else 0, compute_type(rep)), rep),
-            ),
-            rep,
-        )
-    place = (col, row) if turned(operand) else (row, col)
-    inside = _inside(context, row, tile.buffer, turned(operand))
-    inside += _inside(context, col, tile.buffer, not turned(operand))
+        zero = k.Literal_(0.0 if value.rep.is_float else 0, compute_type(value.rep))
+        parts = (conjunction(guards.all), value, converted(zero, value.rep))
+        value = k.Apply("where", parts, value.rep)
+    inside = _inside(context, row, tile.buffer, operand.turned)
+    inside += _inside(context, col, tile.buffer, not operand.turned)
     around = Guards(vector=inside)
-    body.finish(around, [k.StoreTile(tile, rep, place[0], place[1], value=value)], [], source.span)
+    if col.vectorised and not operand.turned and rep.is_float:
+        vector = k.Fragment(body.local_name(f"{tile.buffer}_part"), value.rep, (col,), local=True)
+        body.loads.append(k.Declare(vector, None))
+        store = k.StoreTile(tile, rep, row, col, source=vector)
+        body.finish(around, [k.Assign(vector, value)], [store], source.span)
+        return
+    place = (col, row) if operand.turned else (row, col)
+    store = k.StoreTile(tile, rep, place[0], place[1], value=converted(value, rep))
+    body.finish(around, [store], [], source.span)
 
 
 def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
@@ -282,7 +271,7 @@ def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) 
         context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
     tile = context.staged[key]
     context.out.append(k.CtaSync(f"{tile.buffer} is read before it is written again", span=span))
-    if operand.load is not None and not turned(operand):
+    if operand.load is not None and not operand.turned:
         emit_copy(context, operand, tile_axes(context, operand, plan), tile)
         context.out += [k.Commit(), k.WaitGroup(0)]
     else:
@@ -293,11 +282,7 @@ def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) 
         else:
             axes = coords
             body = Body(context, context.ordered(axes))
-        own: Coords = tuple(
-            None if a.is_one else axis
-            for a, axis in zip(operand.source.type.axes, axes, strict=True)
-        )
-        _copy_elements(context, body, operand, axes, own, tile)
+        _copy_elements(context, body, operand, axes, tile)
     context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
     return tile
 
@@ -326,11 +311,19 @@ def lower_dot(context: Context, op: t.Dot) -> None:
         a = left_fragment(context, plan.a, op)
     else:
         a = _tile_of(context, plan.a, plan, op.span)
-        a_transposed = (plan.a.k_axis == 0) != turned(plan.a)
+        a_transposed = (plan.a.k_axis == 0) != plan.a.turned
     b = _tile_of(context, plan.b, plan, op.span)
-    b_transposed = (plan.b.k_axis == 0) != turned(plan.b)
+    b_transposed = (plan.b.k_axis == 0) != plan.b.turned
     row, col = context.loop_axes(op.out)
     assert row is not None and col is not None
+    context.fragments[op.out.id] = target
+    first = _warp_first(row, 16), _warp_first(col, 8)
+    if plan.opaque:
+        assert isinstance(a, k.TileAddress)
+        tiles = (a, a_transposed), (b, b_transposed)
+        multiply(context, op, plan, target, tiles, first)
+        return
+    ahead = _ahead_fits(context, plan)
     context.out.append(
         k.Product(
             target,
@@ -343,14 +336,13 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             b_transposed,
             row.layout.steps // 2,
             col.layout.steps,
-            _warp_first(row, 16),
-            _warp_first(col, 8),
+            *first,
             bool(products_of(context).beside) and isinstance(a, k.TileAddress),
-            _ahead_fits(context, plan),
+            ahead,
+            0 if ahead else _columns_at_once(context, plan),
             span=op.span,
         )
     )
-    context.fragments[op.out.id] = target
 
 
 def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
@@ -365,6 +357,20 @@ def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     if products_of(context).beside or not context.variant.aligned:
         return False  # the general form's copies through registers need them
     return steps > 1 and context.variant.level.words + sets + besides <= limit
+
+
+def _columns_at_once(context: Context, plan: ProductPlan) -> int:
+    """Blocks of columns whose operands are held together: two where those of all do not fit beside accumulators, what a product
+    needs besides, and the elements of a copy through registers; else 0."""
+    level, target = context.variant.level, products_of(context).target
+    _, col = context.loop_axes(plan.op.out)
+    assert col is not None
+    words = level.words + target.product_registers_besides
+    words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
+    if not context.variant.aligned:
+        words += 128 // plan.product.b.bits
+    short = words > target.registers_per_thread and col.layout.steps % 2 == 0
+    return 2 if short and col.layout.steps > 2 else 0
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:

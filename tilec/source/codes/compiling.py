@@ -27,8 +27,9 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0514": CodeEntry(
         "no product of these element types",
-        "The target's tensor cores have no instruction for the operands of `@`. The message lists those that it has: convert with "
-        "`.to(…)`, write `dot(a, b, as = tf32)` for f32, or compile for a newer `--arch`.",
+        "The target's tensor cores have no instruction for the operands of `@`, or none of the form that `schedule mma = …` asks for. "
+        "The message lists those that it has: convert with `.to(…)`, write `dot(a, b, as = tf32)` for f32, leave the form out, or "
+        "compile for a newer `--arch`.",
     ),
     "E0515": CodeEntry(
         "the axes of a product cannot be laid out",
@@ -41,9 +42,9 @@ CODES: dict[str, CodeEntry] = {
         "ones. Where another name of the kernel already is that word, rename one.",
     ),
     "E0516": CodeEntry(
-        "a form of products that cannot be compiled yet",
-        "`schedule mma = wmma` (opaque `nvcuda::wmma` fragments) and `mma = wgmma` (Hopper's asynchronous products) are checked, but "
-        "every product is compiled to `mma.sync` today. Leave the setting out, or write `mma = mma`.",
+        "a form of products that does not suit the target or the kernel",
+        "`schedule mma = wgmma` asks for Hopper's asynchronous products, which need `--arch sm_90a` and operands that bulk copies can "
+        "bring. Leave the setting out, or write `mma = mma` (`mma.sync`) or `mma = wmma` (`nvcuda::wmma`).",
     ),
     "E0601": CodeEntry(
         "a tile does not fit",
@@ -71,5 +72,11 @@ CODES: dict[str, CodeEntry] = {
         "ptxas, the assembler behind nvcc, reports that a kernel spills registers or has a stack frame, that Hopper's asynchronous "
         "products (`wgmma`) run one after the other, or that the register limits of its warps (`setmaxnreg`) are ignored. The result "
         "is right and the kernel slower than it should be. Smaller tiles or fewer stages need fewer registers.",
+    ),
+    "W0603": CodeEntry(
+        "products run on the slower of the target's two paths",
+        "The target multiplies by warpgroups that bulk copies feed, and something in the kernel does not suit that form: an operand "
+        "that is computed or gathered, a product in a branch, `print` or `assert`, fewer than 64 rows. The kernel is right, and uses "
+        "`mma.sync`.",
     ),
 }
