@@ -432,7 +432,11 @@ class _Statements:
         unfilled = self.roles.unfilled(op) if self.roles is not None else None
         for carried in op.carried:
             variables.append(self._carried_variable(carried, carried is unfilled))
-        interior = interior_of(context, op)
+        delayed = None
+        if self.roles is not None:
+            delayed = self.roles.delayed = self.roles.delays(op)
+        # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself
+        interior = interior_of(context, op) if delayed is None else None
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -442,10 +446,7 @@ class _Statements:
             ]
         opened = open_sums(context, op)
         ring = None
-        delayed = None
-        if self.roles is not None:
-            delayed = self.roles.delayed = self.roles.delays(op)
-        elif context.variant.products is not None and rings(context, op):
+        if self.roles is None and context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
             ring.prologue()
         body: list[k.Op] = []
