@@ -553,10 +553,11 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------------- layer_norm
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -654,7 +655,7 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
 __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -1201,59 +1202,58 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
-      /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight,
+      bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight,
+      bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
-    float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
-layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_2(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 6))
 layer_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
@@ -1359,17 +1359,17 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(layer_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+      status = host_launch(layer_norm_kernel_c2048, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
+          static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c4096, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -1424,10 +1424,11 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
 // ------------------------------------------------------------------------------ rms_norm_residual
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -1508,7 +1509,7 @@ __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict_
 __device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -2005,37 +2006,36 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
-      /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
+      residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
+      residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
-    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
-rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_residual_body_2(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 rms_norm_residual_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
@@ -2140,17 +2140,17 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(rms_norm_residual_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c2048, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c4096, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -2201,9 +2201,10 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
 // --------------------------------------------------------------------------------------- rms_norm
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -2260,7 +2261,7 @@ __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
 
 __device__ __forceinline__ void rms_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -2636,52 +2637,51 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, y, R, C, eps);
+  rms_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight, y, R,
+      C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, y, R, C, eps);
+  rms_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight, y, R,
+      C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, y, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
-rms_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_2(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
+rms_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/64>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 rms_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, y, R, C, eps);
@@ -2782,14 +2782,13 @@ extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int 
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(rms_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<bf16_t*>(y), R, C, eps);
+      status = host_launch(rms_norm_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 4096) {
       status = host_launch(rms_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),

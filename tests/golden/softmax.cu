@@ -669,98 +669,8 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   }
 }
 
-__device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
-  constexpr int kStepsC = 4;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> max_row_partial;
-    SharedArray<float, 4> sum_e_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // softmax.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-
-  // softmax.tile:5  e = exp(row - max(row))
-  float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        max_row = OpMax<float>::combine(max_row, row);
-      }
-    }
-  }
-  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-  if (thread % 32 < 1) {
-    shared.max_row_partial[thread / 32] = max_row;
-  }
-  __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial + (thread / 64)
-      * 2);
-
-  // softmax.tile:6  y[r, :] = e / sum(e)
-  float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        sum_e += e;
-      }
-    }
-  }
-  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-  if (thread % 32 < 1) {
-    shared.sum_e_partial[thread / 32] = sum_e;
-  }
-  __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial + (thread / 64) * 2);
-  bf16_t* const y_at = y + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
-      }
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  }
-}
-
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -844,7 +754,7 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -921,7 +831,7 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -996,7 +906,7 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1080,7 +990,7 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -1157,87 +1067,87 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
+  softmax_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/2>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 softmax_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/512>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4(x, y, R, C);
+  softmax_body_3(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5(x, y, R, C);
+  softmax_body_4(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_5</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_5</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_5</*kStepsC=*/16, /*kThreadsC=*/512>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_5</*kStepsC=*/16, /*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7(x, y, R, C);
+  softmax_body_6(x, y, R, C);
 }
 
 // kernel end
@@ -1281,11 +1191,11 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*wor
       status = host_launch(softmax_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(softmax_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+      status = host_launch(softmax_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 4096) {
       status = host_launch(softmax_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);

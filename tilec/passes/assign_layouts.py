@@ -13,7 +13,6 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
 
 from tilec.ir import tile_ir as t
@@ -23,17 +22,20 @@ from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
+from tilec.passes.levels import (
+    Transport,
+    least_cta,
+    levels,
+    registers_of_rows,
+    registers_of_tiles,
+    resident_ctas,
+)
 from tilec.passes.placement import Placement, is_inline_kind
-from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
+from tilec.passes.variants import Level as Level
+from tilec.passes.variants import Variant as Variant
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
-
-LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
-"""(threads, vectors per thread) for 16-byte vectors, by size."""
-
-SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
-"""The same for single elements, whose addresses and predicates take registers too."""
 
 AXIS_WORDS = ("at", "el", "lane", "step", "sub")
 """Endings of the C names of an axis' coordinates and counters."""
@@ -43,39 +45,6 @@ MOST_STEPS = 32
 
 MOST_WORDS = 160
 """Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
-
-REGISTERS_BESIDES = 30
-"""Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
-
-REGISTERS_OF_SINGLES = 16
-"""More of them where elements move one at a time, each with an address and a predicate."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """One way to lay a nest out. `axes` by class number; `words`: registers a thread holds in tiles."""
-
-    axes: Mapping[int, LoopAxis]
-    threads: int
-    words: int
-    streams: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A level with what the launch must guarantee. `divisors` are sizes known to be multiples under `condition`; `aligned` names
-    the accesses (by id of the op) whose vectors are naturally aligned."""
-
-    name: str
-    level: Level
-    condition: LaunchCondition
-    divisors: tuple[tuple[Sym, int], ...] = ()
-    aligned: frozenset[int] = frozenset()
-    batch: int = 1
-    blocks_per_sm: int = 1
-    products: Products | None = None
-    stages: int = 2
-    reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
 def assign(
@@ -286,7 +255,8 @@ class Assignment:
         """(threads, vectors) by size."""
         held = self._held_words(width)
         result = []
-        for threads, steps in LEVELS if width > 1 or self.wide == 1 else SINGLE_LEVELS:
+        transport: Transport = "aligned" if width > 1 or self.wide == 1 else "single"
+        for threads, steps in levels(transport, self._streams(), False):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
@@ -513,9 +483,11 @@ class Assignment:
 
     def _batch(self, level: Level) -> int:
         """Instances that share a CTA, so that it has at least 128 threads: only where they run in step."""
-        if level.threads >= 128 or level.threads & (level.threads - 1) or self.least_threads > 1:
+        steps = self._row_steps(level)
+        least = least_cta(steps) if steps else 128
+        if level.threads >= least or level.threads & (level.threads - 1) or self.least_threads > 1:
             return 1
-        return 128 // level.threads
+        return least // level.threads
 
     def _in_step(self) -> bool:
         """No loop or branch depends on the instance."""
@@ -533,20 +505,33 @@ class Assignment:
         width = max((a.layout.vector for a in level.axes.values()), default=1)
         walked = sum(1 for a in level.axes.values() if a.layout.steps > 1 and not a.layout.streams)
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
-        registers = (
-            level.words
-            + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
-            + REGISTERS_BESIDES
-            + (REGISTERS_OF_SINGLES if width == 1 else 0)
+        row_steps = self._row_steps(level)
+        if row_steps:
+            registers = registers_of_rows(level.words, row_steps, self._streams(), False)
+        else:
+            passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            registers = registers_of_tiles(level.words, passing, width == 1)
+        return resident_ctas(
+            self.target, level.threads * batch, registers, 1024 if level.streams else None
         )
-        threads = level.threads * batch
-        warps = -(-threads // 32)
-        resident = min(
-            self.target.threads_per_sm, self.target.registers_per_sm // (-(-registers // 8) * 8)
+
+    def _row_steps(self, level: Level) -> int:
+        """Vectors a thread holds of a row whose length is known at launch; 0 for any other nest, and for single elements."""
+        fast = self.fast
+        if fast is None or len(self.slots) > 1 or fast.static or level.streams or self.wide == 1:
+            return 0
+        layout = level.axes[fast.number].layout
+        return layout.steps if layout.vector > 1 else 0
+
+    def _streams(self) -> int:
+        """Vectors that one step along the fast slot reads."""
+        return sum(
+            1
+            for op in self.ops
+            if isinstance(op, t.Load)
+            and op.out.type.rank
+            and any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out))
         )
-        if level.streams:
-            resident = min(resident, 1024)
-        return max(1, min(self.target.blocks_per_sm, resident // (warps * 32)))
 
 
 def _learn(facts: Facts, sym: Sym, number: int) -> None:
