@@ -14,7 +14,8 @@ from tilec.targets.table import TARGETS
 ONE = """kernel k(x: {t}[R, C]) -> y: {t}[R, C]:
     require C <= 32768
     for r in parallel(R):
-        e = exp(x[r, :].to(f32) - max(x[r, :].to(f32)))
+        row = x[r, :].to(f32)
+        e = exp(row - max(row))
         y[r, :] = e / sum(e)
 """
 TWO = """kernel k(x: {t}[R, C], w: {t}[C]) -> y: {t}[R, C]:
