@@ -71,6 +71,8 @@ class LoopAxis:
     extent: Sym
     vectorised: bool = False
     """held in `Vector`s along this axis, of width 1 too"""
+    windowed: bool = False
+    """coordinates start below 0, at the aligned vector in which the row begins"""
 
     @property
     def suffix(self) -> str:
@@ -96,6 +98,11 @@ class LoopAxis:
     def lane(self) -> str:
         """C name of the thread's digit, or of its first coordinate where the layout is not blocked."""
         return f"{self.name}_lane" if self.layout.is_blocked else f"{self.name}_first"
+
+    @property
+    def shift(self) -> str:
+        """C name of the elements in front of a window's row, fewer than a vector."""
+        return f"{self.name}_shift"
 
 
 @dataclass(frozen=True)
@@ -252,6 +259,51 @@ class LoadVector(Op):
     aligned: bool
     guards: tuple[Expr, ...] = ()
     count: Expr | None = None
+
+
+@dataclass(frozen=True)
+class WindowShift(Op):
+    """`const int axis_shift`: the elements between `tensor + offset` and the aligned vector that it lies in."""
+
+    axis: LoopAxis
+    tensor: str
+    offset: Expr
+
+
+@dataclass(frozen=True)
+class LoadWindow(Op):
+    """The aligned vector of a window at `pointer + offset`, nothing of it behind `end`, a pointer. What lies in front of the row or
+    behind it is whatever is there."""
+
+    target: Fragment
+    pointer: str
+    offset: Expr
+    end: str
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadShifted(Op):
+    """The elements at the current coordinates of a windowed axis, whose vectors lie across two aligned ones of the row at `pointer`;
+    zeros in front of the row and from `count` on."""
+
+    target: Fragment
+    pointer: str
+    count: Expr
+    guards: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class StoreWindow(Op):
+    """The part of the current vector of `source`, converted to `rep`, from coordinate 0 on and of `count` elements at most, to
+    `pointer + offset`."""
+
+    source: Fragment
+    rep: DType
+    pointer: str
+    offset: Expr
+    count: Expr
+    guards: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)

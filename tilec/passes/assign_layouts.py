@@ -22,6 +22,7 @@ from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
+from tilec.passes.axis_names import axis_names
 from tilec.passes.levels import (
     Transport,
     least_cta,
@@ -34,11 +35,9 @@ from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.uses import all_ops
 from tilec.passes.variants import Level as Level
 from tilec.passes.variants import Variant as Variant
+from tilec.passes.windows import Window, window_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
-
-AXIS_WORDS = ("at", "el", "lane", "step", "sub")
-"""Endings of the C names of an axis' coordinates and counters."""
 
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
@@ -82,43 +81,66 @@ class Assignment:
         self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
         self.slots = _slots(axes)
         self.fast = self.slots[0][0] if self.slots else None
-        self.names = _names(axes, _words(program))
+        self.names = axis_names(axes, program)
         self.wide = self._width()
+        self.transport: Transport = "aligned"
+        self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
 
     # ---- variants
 
     def variants(self) -> tuple[Variant, ...]:
-        """Aligned levels by size, then general ones by size; the last of all takes everything."""
+        """Aligned levels by size, then windows, then general ones; the last of all takes everything."""
+        if self.wide == 1:
+            return tuple(self._form("single", 1, [], [], set()))
+        conditions, divisors, accesses = self._alignment(self.wide)
+        result = self._form("aligned", self.wide, conditions, divisors, accesses)
+        if not conditions:
+            return tuple(result)
+        if self.window is not None:
+            result += self._form("window", self.wide, list(self.window.conditions), [], set())
+        return (*result, *self._form("single", 1, [], [], set()))
+
+    def _form(
+        self,
+        transport: Transport,
+        width: int,
+        conditions: list[LaunchCondition],
+        divisors: list[tuple[Sym, int]],
+        accesses: set[int],
+    ) -> list[Variant]:
+        """The variants of one transport by size."""
+        self.transport = transport
+        ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
-        wide = self.wide
-        forms = [True, False] if wide > 1 else [False]
-        for aligned in forms:
-            conditions, divisors, accesses = self._alignment(wide) if aligned else ([], [], set())
-            for level, bound in self._levels(wide if aligned else 1):
-                parts: list[LaunchCondition] = list(conditions)
-                if bound is not None:
-                    parts.append(t.HostOp("<=", bound))
-                batch = self._batch(level)
-                suffix = "_".join(
-                    [f"{self.fast.name}{bound[1]}"] if bound is not None and self.fast else []
-                ) or ("walk" if level.streams else "")
-                if not aligned and wide > 1:
-                    suffix = f"{suffix}_any" if suffix else "any"
-                result.append(
-                    Variant(
-                        suffix,
-                        level,
-                        AllOf(tuple(parts)),
-                        tuple(divisors),
-                        frozenset(accesses),
-                        batch,
-                        self._blocks(level, batch),
-                    )
+        for level, bound in self._levels(width):
+            parts: list[LaunchCondition] = list(conditions)
+            if bound is not None:
+                parts.append(t.HostOp("<=", bound))
+            batch = self._batch(level)
+            size = f"{self.fast.name}{bound[1]}" if bound is not None and self.fast else ""
+            size = size or ("walk" if level.streams else "")
+            result.append(
+                Variant(
+                    "_".join(part for part in (size, ending[transport]) if part),
+                    level,
+                    AllOf(tuple(parts)),
+                    tuple(divisors),
+                    frozenset(accesses),
+                    batch,
+                    self._blocks(level, batch),
+                    window=self.window if transport == "window" else None,
                 )
-            if aligned and not conditions:
-                break
-        return tuple(result)
+            )
+        return result
+
+    def _window(self) -> Window | None:
+        """The window that rows of a length known at launch move in."""
+        fast = self.fast
+        if fast is None or fast.static or len(self.slots) > 1 or len(self.slots[0]) > 1:
+            return None
+        along = [op for op in self.accesses if self._runs_along_fast(op)]
+        return window_of(self.program, self.nest, self.ops, along, self.wide)
 
     def _width(self) -> int:
         """Elements of a vector along the fast class: 16 bytes of the widest full-rank access that runs along it."""
@@ -238,6 +260,8 @@ class Assignment:
             previous = 0
             for threads, steps in self._steps(width):
                 capacity = threads * steps * width
+                if self.transport == "window":
+                    capacity -= width - 1
                 if capacity <= previous:
                     continue
                 level = self._level(width, threads, steps, {})
@@ -255,8 +279,8 @@ class Assignment:
         """(threads, vectors) by size."""
         held = self._held_words(width)
         result = []
-        transport: Transport = "aligned" if width > 1 or self.wide == 1 else "single"
-        for threads, steps in levels(transport, self._streams(), False):
+        transport = "aligned" if self.wide == 1 else self.transport
+        for threads, steps in levels(transport, self._streams(), self.window is not None):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
@@ -339,7 +363,8 @@ class Assignment:
 
     def _axis(self, found: AxisClass, layout: AxisLayout) -> LoopAxis:
         vectorised = self.wide > 1 and found in self.slots[0]
-        return LoopAxis(self.names[found.number], layout, found.extent, vectorised)
+        windowed = self.transport == "window" and found is self.fast
+        return LoopAxis(self.names[found.number], layout, found.extent, vectorised, windowed)
 
     def _capacity(self, found: AxisClass) -> int:
         return 1 << 30 if found.capacity is None else found.capacity
@@ -507,7 +532,8 @@ class Assignment:
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
         row_steps = self._row_steps(level)
         if row_steps:
-            registers = registers_of_rows(level.words, row_steps, self._streams(), False)
+            window = self.target.window_registers if self.transport == "window" else 0
+            registers = registers_of_rows(level.words, row_steps, self._streams(), window)
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)
@@ -559,27 +585,3 @@ def _slots(axes: Axes) -> list[list[AxisClass]]:
         else:
             slots.append([found])
     return slots
-
-
-def _words(program: t.Program) -> set[str]:
-    """Names that the source gives to parameters and sizes, as C++ may spell them."""
-    words = {*program.names, *program.tiles}
-    return words | {f"{word}_" for word in words}
-
-
-def _names(axes: Axes, words: set[str]) -> dict[int, str]:
-    """C names for the classes, unique in the nest whatever the case of their first letter; no name made of one is among
-    `words`."""
-    names: dict[int, str] = {}
-    used: set[str] = set()
-    for found in axes.classes:
-        base = found.name if found.name.isidentifier() else "t"
-        name, n = base, 1
-        while name[:1].upper() + name[1:] in used or any(
-            f"{name}_{end}" in words for end in AXIS_WORDS
-        ):
-            n += 1
-            name = f"{base}{n}"
-        used.add(name[:1].upper() + name[1:])
-        names[found.number] = name
-    return names

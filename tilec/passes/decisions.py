@@ -239,8 +239,24 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "load", transport, width, inner.guards, inner.count
                     )
+                case k.LoadWindow():
+                    width = self._width(inner.target)
+                    transport = f"{self._vector(inner.pointer, width, True, 'load')} of a window"
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case k.LoadShifted():
+                    width = self._width(inner.target)
+                    transport = (
+                        f"{self._vector(inner.pointer, width, True, 'load')}, two shifted together"
+                    )
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case k.StoreWindow():
+                    width = self._width(inner.source)
+                    transport = f"{self._vector(inner.pointer, width, True, 'store')} of a window"
+                    self._access(
+                        inner.pointer, here, "store", transport, width, inner.guards, inner.count
+                    )
                 case k.LoadVector():
-                    width = next((a.layout.vector for a in inner.target.axes if a.vectorised), 1)
+                    width = self._width(inner.target)
                     transport = self._vector(inner.pointer, width, inner.aligned, "load")
                     if staged is not None:
                         transport += f", through registers to shared memory, `{staged.tile.buffer}`"
@@ -248,7 +264,7 @@ class _Walk:
                         inner.pointer, here, "load", transport, width, inner.guards, inner.count
                     )
                 case k.StoreVector():
-                    width = next((a.layout.vector for a in inner.source.axes if a.vectorised), 1)
+                    width = self._width(inner.source)
                     transport = self._vector(inner.pointer, width, inner.aligned, "store")
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count
@@ -263,6 +279,10 @@ class _Walk:
         if aligned:
             return f"vectors of {min(16, size)} B" + (f", {size // 16} each" if size > 16 else "")
         return f"elements one by one, {width} neighbours a thread"
+
+    @staticmethod
+    def _width(fragment: k.Fragment) -> int:
+        return next((a.layout.vector for a in fragment.axes if a.vectorised), 1)
 
     def _bits(self, pointer: str) -> int:
         return self.bits.get(pointer, 8)

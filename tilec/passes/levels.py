@@ -29,9 +29,7 @@ MORE_STREAMS = (
 )  # fmt: skip
 """The same for three or more."""
 
-WINDOWS = (
-    (16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5), (1024, 8),
-)  # fmt: skip
+WINDOWS = ((16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5))
 """For windows, which reach one vector further than the row."""
 
 SINGLES = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
@@ -52,8 +50,8 @@ REGISTERS_BESIDES = 30
 REGISTERS_OF_SINGLES = 16
 """More of them where elements move one at a time, each with an address and a predicate."""
 
-REGISTERS_OF_WINDOWS = 8
-"""More of them for windows: where the row starts, what is left of it, a vector to shift."""
+REGISTERS_OF_SHIFTS = 16
+"""More of them where several vectors are shifted in each of many steps."""
 
 
 def levels(transport: Transport, streams: int, windows: bool) -> tuple[tuple[int, int], ...]:
@@ -72,11 +70,13 @@ def least_cta(steps: int) -> int:
     return 64 if steps >= 4 else 128
 
 
-def registers_of_rows(words: int, steps: int, streams: int, window: bool) -> int:
-    """Registers to leave a thread that holds `words` of a row in `steps` vectors."""
+def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
+    """Registers to leave a thread that holds `words` of a row in `steps` vectors; at least `window` where those are of
+    a window (0: they are not)."""
     registers = REGISTERS_OF_ROWS + words * 3 // 2
     if window:
-        registers += REGISTERS_OF_WINDOWS
+        shifts = REGISTERS_OF_SHIFTS if streams >= 3 and steps >= 4 else 0
+        return max(window, registers) + shifts
     if streams >= 3 and steps < 4:
         registers += REGISTERS_OF_STREAMS
     return registers

@@ -9,6 +9,7 @@ from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.products import Products
+from tilec.passes.windows import Window
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Level:
 @dataclass(frozen=True)
 class Variant:
     """A level with what the launch must guarantee. `divisors` are sizes known to be multiples under `condition`; `aligned` names
-    the accesses (by id of the op) whose vectors are naturally aligned."""
+    the accesses (by id of the op) whose vectors are naturally aligned, `window` how rows move that start anywhere."""
 
     name: str
     level: Level
@@ -35,4 +36,5 @@ class Variant:
     blocks_per_sm: int = 1
     products: Products | None = None
     stages: int = 2
+    window: Window | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -15,8 +15,6 @@ from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
     not_compiled,
-    tail_count,
-    vector_access,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
@@ -40,6 +38,7 @@ from tilec.passes.lower.questions import (
     reject_hazards,
 )
 from tilec.passes.lower.reductions import THREAD, lower_reduce
+from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
 
@@ -79,7 +78,14 @@ def lower_nest(
     )
     reject_hazards(context)
     for axis in variant.level.axes.values():
-        for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+        for word in (
+            axis.coordinate,
+            axis.element,
+            axis.lane,
+            axis.step,
+            axis.shift,
+            f"{axis.name}_sub",
+        ):
             names.used.add(word)
     grid: list[k.GridDigit] = []
     for loop in nest.grid:
@@ -87,6 +93,7 @@ def lower_nest(
         context.var_names[loop.index] = c_name
         grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
+    declare_window(context)
     statements = _Statements(context)
     context.lower_scalar = statements.op
     statements.block(nest.body)
@@ -224,15 +231,7 @@ class _Statements:
             if vector_access(address, fast) and not body.elements:
                 fragment = k.Fragment(name, value.type.dtype, axes)
                 context.out.append(k.Declare(fragment, None, span=op.span))
-                load = k.LoadVector(
-                    fragment,
-                    address.pointer,
-                    address.vector,
-                    id(op) in context.variant.aligned,
-                    tuple(address.guards.vector),
-                    tail_count(address.guards, fast),
-                    span=op.span,
-                )
+                load = load_op(context, op, fragment, address, fast)
                 context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
                 context.fragments[value.id] = fragment
                 return
@@ -310,18 +309,7 @@ class _Statements:
                     body.local_name(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
                 )
                 inside.append(k.Assign(vector, expr, span=op.span))
-                after.append(
-                    k.StoreVector(
-                        vector,
-                        dtype,
-                        address.pointer,
-                        address.vector,
-                        id(op) in context.variant.aligned,
-                        tuple(guards.vector),
-                        tail_count(guards, fast),
-                        span=op.span,
-                    )
-                )
+                after.append(store_op(context, op, vector, dtype, address, guards, fast))
             else:
                 store = k.StoreElement(
                     address.pointer,
@@ -334,7 +322,11 @@ class _Statements:
             common = (
                 list(guards.vector) if common is None else [g for g in common if g in guards.vector]
             )
-        body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
+        body.loads += [
+            k.Declare(op.source, None)
+            for op in after
+            if isinstance(op, k.StoreVector | k.StoreWindow)
+        ]
         lifted = Guards(vector=common or [])
         if axes:
             body.finish(lifted, inside, after, group[0].span)
