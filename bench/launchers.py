@@ -31,6 +31,7 @@ class Launcher:
         self.bytes.restype = ctypes.c_size_t
         plan = kernel.plan
         self.tensors = len(plan.parameters)
+        self.sizes = [v.name for v in plan.dims]
         self.dims = len(plan.dims) + len(plan.strides)
         kinds: list[Any] = [ctypes.c_void_p] * self.tensors + [ctypes.c_int] * self.dims
         for scalar in plan.scalars:

@@ -35,9 +35,10 @@ def analyse_file(
     kernel: str | None = None,
     defines: Mapping[str, str] | None = None,
     choices: Mapping[str, Choice] | None = None,
+    arch: str = DEFAULT_ARCH,
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
-    """Parse, resolve and analyse the kernels of a file (all of them, or one). `choices` are values that tuning found, by kernel.
-    Raises TileError with every error of the file."""
+    """Parse, resolve and analyse the kernels of a file (all of them, or one), with the `auto` tile sizes of `arch`. `choices` are
+    values that tuning found, by kernel. Raises TileError with every error of the file."""
     from tilec.analysis.analyse import analyse
     from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
@@ -56,7 +57,12 @@ def analyse_file(
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate = make_candidate(
-            item, files.scope(files.main), defines or {}, sink, elsewhere=elsewhere
+            item,
+            files.scope(files.main),
+            defines or {},
+            sink,
+            elsewhere=elsewhere,
+            product_tiles=TARGETS[arch].product_tiles,
         )
         if candidate is None:
             continue
@@ -82,7 +88,10 @@ def compile_file(
 ) -> CompiledFile:
     """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`. Raises
     TileError with every diagnostic. The same input gives the same bytes on any machine."""
-    files, found, sink = analyse_file(path, kernel=kernel, defines=defines, choices=choices)
+    files, found, sink = analyse_file(
+        path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
+    )
+    others = _other_tiles(path, kernel, defines, archs, choices)
     name = files.main.source.name
     snapshots: dict[str, str] = {}
     units: list[UnitKernel] = []
@@ -90,12 +99,13 @@ def compile_file(
     failures: list[Diagnostic] = []
     if stop not in ("ast", "tile-ir"):
         failures += _clashes([item.program for item in found])
-    for item in found:
+    for number, item in enumerate(found):
         if stop in ("ast", "tile-ir"):
             compiled.append(_analysed_only(item))
             continue
+        items = {arch: others[arch][number] if arch in others else item for arch in archs}
         try:
-            unit, result = _compile_kernel(item, archs, print_after, snapshots, sink)
+            unit, result = _compile_kernel(items, print_after, snapshots, sink)
         except TileError as error:
             failures += error.diagnostics
             continue
@@ -118,6 +128,21 @@ def compile_file(
         tuple(sink.diagnostics),
         snapshots,
     )
+
+
+def _other_tiles(
+    path: str,
+    kernel: str | None,
+    defines: Mapping[str, str] | None,
+    archs: Sequence[str],
+    choices: Mapping[str, Choice] | None,
+) -> dict[str, list[AnalysedKernel]]:
+    """The kernels for the architectures whose `auto` tile sizes are not those of the first."""
+    return {
+        arch: analyse_file(path, kernel=kernel, defines=defines, choices=choices, arch=arch)[1]
+        for arch in archs
+        if TARGETS[arch].product_tiles != TARGETS[archs[0]].product_tiles
+    }
 
 
 def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
@@ -152,8 +177,7 @@ def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
 
 
 def _compile_kernel(
-    item: AnalysedKernel,
-    archs: Sequence[str],
+    items: Mapping[str, AnalysedKernel],
     print_after: Sequence[str],
     snapshots: dict[str, str],
     sink: Sink,
@@ -162,6 +186,8 @@ def _compile_kernel(
     from tilec.emit.unit import UnitKernel
     from tilec.passes import pipeline
 
+    archs = list(items)
+    item = items[archs[0]]
     program = item.program
     lowered: list[pipeline.Lowered] = []
     several = len(archs) > 1
@@ -175,9 +201,9 @@ def _compile_kernel(
 
         lowered.append(
             pipeline.run(
-                program,
+                items[arch].program,
                 TARGETS[arch],
-                item.candidate,
+                items[arch].candidate,
                 c_name,
                 arch if several else "",
                 snapshot,

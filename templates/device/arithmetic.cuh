@@ -122,6 +122,28 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
 }
 //@ end
 
+//@ primitive swept_row
+/// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
+/// along the columns. The last group has the rows that are left.
+template <int kRows>
+__device__ __forceinline__ int swept_row(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int first = number / group * kRows;
+  const int height = rows - first < kRows ? rows - first : kRows;
+  return first + number % group % height;
+}
+//@ end
+
+//@ primitive swept_column
+/// Column of the same.
+template <int kRows>
+__device__ __forceinline__ int swept_column(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int left = rows - number / group * kRows;
+  return number % group / (left < kRows ? left : kRows);
+}
+//@ end
+
 //@ primitive floor_div needs neg_wrap
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.

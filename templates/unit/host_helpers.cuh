@@ -175,6 +175,120 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
 }
 //@ end
 
+//@ primitive host_whole_clusters includes <cstdint>
+/// CTAs in whole clusters.
+[[maybe_unused]] inline int64_t host_whole_clusters(int64_t ctas, int cluster) {
+  return (ctas + cluster - 1) / cluster * cluster;
+}
+//@ end
+
+//@ primitive host_limit_to_resident includes <atomic> <cstdint>
+/// Leaves no more CTAs than the current device holds at once, `each` on a multiprocessor, in whole
+/// clusters.
+[[maybe_unused]] inline cudaError_t host_limit_to_resident(int64_t* ctas, int each, int cluster) {
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  std::atomic<int>* const place = device < kDevices ? &known[device] : nullptr;
+  int count = place != nullptr ? place->load(std::memory_order_relaxed) : 0;
+  if (count == 0) {
+    status = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    if (status != cudaSuccess) return status;
+    if (place != nullptr) place->store(count, std::memory_order_relaxed);
+  }
+  int64_t most = int64_t{count} * each / cluster * cluster;
+  if (most < cluster) most = cluster;
+  if (*ctas > most) *ctas = most;
+  return cudaSuccess;
+}
+//@ end
+
+//@ primitive host_tensor_map needs host_Sentence includes <cstdint> <cstring> <cuda.h>
+/// What a tensor map says of a tensor: the fastest axis first, strides in bytes of the axes behind
+/// it, 0 for what is not there.
+struct host_TensorMap {
+  const void* base;
+  CUtensorMapDataType type;
+  CUtensorMapSwizzle swizzle;
+  int rank;
+  int64_t dims[5];
+  int64_t strides[4];
+  int box[5];
+};
+
+/// Whether two maps are one.
+[[maybe_unused]] inline bool host_same_map(const host_TensorMap& a, const host_TensorMap& b) {
+  if (a.base != b.base || a.type != b.type || a.swizzle != b.swizzle || a.rank != b.rank) {
+    return false;
+  }
+  for (int i = 0; i < 5; ++i) {
+    if (a.dims[i] != b.dims[i] || a.box[i] != b.box[i]) return false;
+    if (i < 4 && a.strides[i] != b.strides[i]) return false;
+  }
+  return true;
+}
+
+using host_EncodeMap = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function that makes tensor maps, null where it has none: nothing has to be linked.
+[[maybe_unused]] inline host_EncodeMap host_find_encoder() {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult answer{};
+#if CUDART_VERSION >= 12050
+  const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                              12000, cudaEnableDefault, &answer);
+#else
+  const cudaError_t status =
+      cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &answer);
+#endif
+  const bool there = status == cudaSuccess && answer == cudaDriverEntryPointSuccess;
+  return there ? reinterpret_cast<host_EncodeMap>(found) : nullptr;
+}
+
+/// The map of the tensor `name`. Each thread keeps those that it made last.
+[[maybe_unused]] inline cudaError_t host_tensor_map(CUtensorMap* map, const char* name,
+                                                    const host_TensorMap& wanted,
+                                                    host_Sentence* sentence) {
+  struct Kept {
+    host_TensorMap of;
+    unsigned char bytes[sizeof(CUtensorMap)];
+  };
+  constexpr int kKept = 16;
+  thread_local Kept kept[kKept];
+  thread_local int oldest = 0;
+  for (const Kept& k : kept) {
+    if (host_same_map(k.of, wanted)) {
+      std::memcpy(map, k.bytes, sizeof(*map));
+      return cudaSuccess;
+    }
+  }
+  static const host_EncodeMap encode = host_find_encoder();
+  if (encode == nullptr) return sentence->refuse(name, " needs", " a driver of CUDA 12 or later");
+  cuuint64_t dims[5] = {}, strides[4] = {};
+  cuuint32_t box[5] = {}, steps[5] = {};
+  for (int i = 0; i < wanted.rank; ++i) {
+    dims[i] = static_cast<cuuint64_t>(wanted.dims[i]);
+    if (i + 1 < wanted.rank) strides[i] = static_cast<cuuint64_t>(wanted.strides[i]);
+    box[i] = static_cast<cuuint32_t>(wanted.box[i]);
+    steps[i] = 1;
+  }
+  const CUresult result =
+      encode(map, wanted.type, static_cast<cuuint32_t>(wanted.rank),
+             const_cast<void*>(wanted.base), dims, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, wanted.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return sentence->refuse(name, " has no", " tensor map", {{"CUresult", result}});
+  }
+  kept[oldest].of = wanted;
+  std::memcpy(kept[oldest].bytes, map, sizeof(*map));
+  oldest = (oldest + 1) % kKept;
+  return cudaSuccess;
+}
+//@ end
+
 //@ primitive host_launch includes <cstdint> <type_traits>
 /// What is launched: CTAs, threads of each, and its dynamic shared memory in bytes.
 struct host_Grid {

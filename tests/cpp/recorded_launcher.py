@@ -29,6 +29,8 @@ using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNoKernelImageForDevice = 209;
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
 constexpr int cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76;
+constexpr int cudaDevAttrMultiProcessorCount = 16;
+#define __grid_constant__
 struct dim3 {
   unsigned x;
   explicit dim3(unsigned n) : x(n) {}
@@ -37,19 +39,89 @@ struct Recorded {
   const void* kernel;
   unsigned grid, block;
   size_t shared;
-  unsigned char arguments[256];
+  unsigned char arguments[1024];
   void* stream;
 };
-inline Recorded recorded[16];
-inline int recorded_count = 0;
-inline int device_compute = 80;
+static Recorded recorded[16];
+static int recorded_count = 0;
+static int device_compute = 80;
+static int device_multiprocessors = 7;
+static int device_questions = 0;
 cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
 inline cudaError_t cudaFuncSetAttribute(const void*, int, int) { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
-  *value = which == cudaDevAttrComputeCapabilityMajor ? device_compute / 10 : device_compute % 10;
+  ++device_questions;
+  *value = which == cudaDevAttrMultiProcessorCount      ? device_multiprocessors
+           : which == cudaDevAttrComputeCapabilityMajor ? device_compute / 10
+                                                        : device_compute % 10;
   return cudaSuccess;
 }
+"""
+
+FAKE_DRIVER = r"""
+#pragma once
+#include "cuda_runtime.h"
+struct alignas(128) CUtensorMap {
+  uint64_t opaque[16];
+};
+using cuuint32_t = uint32_t;
+using cuuint64_t = uint64_t;
+using CUresult = int;
+constexpr CUresult CUDA_SUCCESS = 0;
+enum CUtensorMapDataType {
+  CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,
+  CU_TENSOR_MAP_DATA_TYPE_INT32 = 3,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32 = 7,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT64 = 8
+};
+enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE };
+enum CUtensorMapSwizzle {
+  CU_TENSOR_MAP_SWIZZLE_NONE,
+  CU_TENSOR_MAP_SWIZZLE_32B,
+  CU_TENSOR_MAP_SWIZZLE_64B,
+  CU_TENSOR_MAP_SWIZZLE_128B
+};
+enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2 };
+enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+constexpr int cudaEnableDefault = 0;
+static int encodings = 0, encoder_searches = 0;
+static bool no_encoder = false;
+/// Writes down what it was given.
+inline CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* base,
+                                       const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
+                                       const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                       CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  ++encodings;
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) return 2;
+  *map = CUtensorMap{{reinterpret_cast<uintptr_t>(base), static_cast<uint64_t>(type) | rank << 8 | uint64_t{swizzle} << 16}};
+  for (unsigned i = 0; i < rank; ++i) {
+    if (steps[i] != 1 || dims[i] < 1 || dims[i] > uint64_t{1} << 32) return 1;
+    map->opaque[2 + i] = dims[i];
+    map->opaque[11 + i] = box[i];
+    if (i + 1 < rank) map->opaque[7 + i] = strides[i];
+    if (i + 1 < rank && (strides[i] % 16 != 0 || strides[i] == 0 || strides[i] >> 40 != 0)) return 1;
+  }
+  return map->opaque[0] % 16 == 0 ? CUDA_SUCCESS : 1;
+}
+inline cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, int,
+                                           cudaDriverEntryPointQueryResult* answer) {
+  ++encoder_searches;
+  *answer = no_encoder ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  if (__builtin_strcmp(name, "cuTensorMapEncodeTiled") == 0 && !no_encoder) {
+    *function = reinterpret_cast<void*>(&cuTensorMapEncodeTiled);
+  }
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version, int flags,
+                                                    cudaDriverEntryPointQueryResult* answer) {
+  return version == 12000 ? cudaGetDriverEntryPoint(name, function, flags, answer) : 1;
+}
+extern "C" void without_encoder() { no_encoder = true; }
+extern "C" int encodings_made() { return encodings; }
+extern "C" int searches_made() { return encoder_searches; }
 """
 
 FOOTER = r"""
@@ -61,6 +133,8 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
   return cudaSuccess;
 }
 extern "C" void set_device(int compute) { device_compute = compute; }
+extern "C" void set_multiprocessors(int count) { device_multiprocessors = count; }
+extern "C" int questions() { return device_questions; }
 extern "C" void forget() { recorded_count = 0; }
 extern "C" void* stream_of(int n) { return recorded[n].stream; }
 extern "C" int launches() { return recorded_count; }
@@ -99,7 +173,7 @@ def host_text(cu: str) -> str:
     helpers = cu[cu.index("host helpers") : cu.index("}  // namespace\n")].partition("\n")[2]
     launchers = "\n".join(re.findall(r"// kernel end\n(.*?)(?=\n// -{20}|\Z)", cu, re.DOTALL))
     wrappers = re.findall(
-        r'extern "C" __global__ void __launch_bounds__\(.*\)\s+(\w+)\(([^)]*)\) \{', cu
+        r'extern "C" __global__ void\s(?:.*\n)??__launch_bounds__\(.*\)\s+(\w+)\(([^)]*)\) \{', cu
     )
     stubs, packing, naming = [], [], []
     for name, text in wrappers:
@@ -141,10 +215,11 @@ def host_text(cu: str) -> str:
 
 
 class RecordedLaunchers:
-    """The launchers of one compiled file."""
+    """The launchers of one compiled file, as a toolkit of the version `runtime` has them."""
 
-    def __init__(self, compiled: CompiledFile, folder: Path):
+    def __init__(self, compiled: CompiledFile, folder: Path, runtime: int = 13000):
         (folder / "cuda_runtime.h").write_text(FAKE_RUNTIME)
+        (folder / "cuda.h").write_text(FAKE_DRIVER)
         source, library = folder / "launchers.cpp", folder / "launchers.so"
         source.write_text(host_text(compiled.cu))
         command = [str(find_host_compiler(None).path), "-std=c++17", "-O1", "-fPIC"]
@@ -157,6 +232,7 @@ class RecordedLaunchers:
             "-fsanitize=undefined",
         ]
         command += ["-fno-sanitize-recover=undefined", "-static-libubsan", "-shared", f"-I{folder}"]
+        command += [f"-DCUDART_VERSION={runtime}"]
         done = subprocess.run(
             [*command, str(source), "-o", str(library)], capture_output=True, text=True
         )
@@ -199,7 +275,7 @@ class RecordedLaunchers:
         found = []
         for n in range(self.library.launches()):
             grid, block, shared = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_size_t()
-            buffer = ctypes.create_string_buffer(256)
+            buffer = ctypes.create_string_buffer(1024)
             name = self.library.launched(
                 n, ctypes.byref(grid), ctypes.byref(block), ctypes.byref(shared), buffer
             )

@@ -119,7 +119,7 @@ def python_answer(
     if broken:
         return broken[1], []
     target = choose_target(plan, capability)
-    launches = concrete_launches(plan, target, sizes, addresses, workspace)
+    launches = concrete_launches(plan, target, sizes, addresses, workspace, multiprocessors=7)
     return "", [(x.kernel, x.grid, x.block, x.shared_bytes, x.packed) for x in launches]
 
 

@@ -313,6 +313,24 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
+/// along the columns. The last group has the rows that are left.
+template <int kRows>
+__device__ __forceinline__ int swept_row(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int first = number / group * kRows;
+  const int height = rows - first < kRows ? rows - first : kRows;
+  return first + number % group % height;
+}
+
+/// Column of the same.
+template <int kRows>
+__device__ __forceinline__ int swept_column(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int left = rows - number / group * kRows;
+  return number % group / (left < kRows ? left : kRows);
+}
+
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
 template <class T>
@@ -777,9 +795,8 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
+  const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
 
   // gemm.tile:6  for k in range(K by BK):
   Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -956,9 +973,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
+  const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
 
   // gemm.tile:6  for k in range(K by BK):
   Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -1292,9 +1308,8 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
+  const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
 
   // gemm.tile:17  for k in range(K by BK):
   Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -1471,9 +1486,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
+  const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
 
   // gemm.tile:17  for k in range(K by BK):
   Vector<float, kWidthJ> acc[kStepsI][kStepsJ];

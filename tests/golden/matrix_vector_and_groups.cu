@@ -366,6 +366,24 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
+/// along the columns. The last group has the rows that are left.
+template <int kRows>
+__device__ __forceinline__ int swept_row(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int first = number / group * kRows;
+  const int height = rows - first < kRows ? rows - first : kRows;
+  return first + number % group % height;
+}
+
+/// Column of the same.
+template <int kRows>
+__device__ __forceinline__ int swept_column(int number, int rows, int columns) {
+  const int group = (rows < kRows ? rows : kRows) * columns;
+  const int left = rows - number / group * kRows;
+  return number % group / (left < kRows ? left : kRows);
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -1852,10 +1870,11 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int w_col_lane = thread % kThreadsWCol;
   const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int t_tile = instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const int t_tile = swept_row<8>(instance % (ceil_div(longest, BM) * ceil_div(N, BN)),
+      ceil_div(longest, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance % (ceil_div(longest, BM) * ceil_div(N, BN)),
+      ceil_div(longest, BM), ceil_div(N, BN));
+  instance /= ceil_div(longest, BM) * ceil_div(N, BN);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])
@@ -2057,10 +2076,11 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int t_tile = instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const int t_tile = swept_row<8>(instance % (ceil_div(longest, BM) * ceil_div(N, BN)),
+      ceil_div(longest, BM), ceil_div(N, BN));
+  const int j_tile = swept_column<8>(instance % (ceil_div(longest, BM) * ceil_div(N, BN)),
+      ceil_div(longest, BM), ceil_div(N, BN));
+  instance /= ceil_div(longest, BM) * ceil_div(N, BN);
   const int e = instance;
 
   // matrix_vector_and_groups.tile:30  i = span(starts[e] + t.start, BM, until=starts[e + 1])

@@ -85,12 +85,12 @@ def test_manifests_are_plain_data() -> None:
 
 def test_two_candidates_that_were_not_taken() -> None:
     path = str(SAMPLES / "attention.tile")
-    kernel = compile_file(path, archs=("sm_80",), stop="kernel-ir").kernels[0]
-    found = rejected_candidates(path, kernel, {}, "sm_80")
+    kernel = compile_file(path, archs=("sm_86",), stop="kernel-ir").kernels[0]
+    found = rejected_candidates(path, kernel, {}, "sm_86")
     assert len(found) == 2
     assert re.match(r"BM = 256: refused, .* \d+ bytes of shared memory", found[0])
     assert found[1].startswith("BM = 64: 128 threads") and ", against 256 threads" in found[1]
-    given = rejected_candidates(path, kernel, {"BM": "128"}, "sm_80")
+    given = rejected_candidates(path, kernel, {"BM": "128"}, "sm_86")
     assert given and all(f.startswith("BN") for f in given)
     path = str(SAMPLES / "softmax.tile")
     softmax = compile_file(path, kernel="softmax", archs=("sm_80",)).kernels[0]

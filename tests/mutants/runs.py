@@ -117,7 +117,7 @@ class Laboratory:
         target = choose_target(self.kernel.plan, (9, 0))
         for sizes in self._sizes(target):
             launches = concrete_launches(
-                self.kernel.plan, target, sizes, self._addresses(), 1 << 40
+                self.kernel.plan, target, sizes, self._addresses(), 1 << 40, multiprocessors=3
             )
             names = [launch.kernel for launch in launches]
             if not names or all(len(self.runs.get(n, [])) >= MOST_RUNS for n in names):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import pytest
 
@@ -20,13 +21,15 @@ from tilec.runtime.launching import (
 )
 from tilec.source.diagnostics import TileError
 
+launch_all = partial(concrete_launches, multiprocessors=5)
+
 PLACES = {"x": 1 << 40, "y": 1 << 41}
 
 
 def launches(dims: dict[str, int], places: dict[str, int] = PLACES):
     plan = scaled_rows()
     sizes = CallSizes(dims, {"scale": 0.5})
-    return concrete_launches(plan, choose_target(plan, (9, 0)), sizes, places)
+    return launch_all(plan, choose_target(plan, (9, 0)), sizes, places)
 
 
 def test_the_first_launch_whose_condition_holds_is_taken() -> None:
@@ -56,17 +59,17 @@ def test_too_many_ctas_are_refused() -> None:
     plan = two_steps()
     target = plan.targets[0]
     places = {"x": 4096, "s": 8192}
-    assert len(concrete_launches(plan, target, CallSizes({"N": 1 << 30}), places)) == 2
+    assert len(launch_all(plan, target, CallSizes({"N": 1 << 30}), places)) == 2
     wide = scaled_rows()
     huge = CallSizes({"M": (1 << 31) + 1, "N": 8}, {"scale": 1.0})
     with pytest.raises(TileError, match="a grid has at most"):
-        concrete_launches(wide, wide.targets[0], huge, {"x": 2, "y": 4096})
+        launch_all(wide, wide.targets[0], huge, {"x": 2, "y": 4096})
 
 
 def test_temps_lie_in_the_workspace() -> None:
     plan, sizes = two_steps(), CallSizes({"N": 1000})
     assert workspace_bytes(plan, sizes) == 4 * 4 + 256
-    first, last = concrete_launches(plan, plan.targets[0], sizes, {"x": 512, "s": 1024}, 1 << 20)
+    first, last = launch_all(plan, plan.targets[0], sizes, {"x": 512, "s": 1024}, 1 << 20)
     assert [a.value for a in first.arguments] == [512, (1 << 20) + 256]
     assert [a.value for a in last.arguments] == [(1 << 20) + 256, 1024]
     assert (first.grid, last.grid) == (4, 1)

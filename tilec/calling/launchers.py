@@ -23,7 +23,7 @@ from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emit.c_names import c_name
 from tilec.emit.types import scalar_host_type
 from tilec.runtime.arguments import CallSizes, check_call
-from tilec.runtime.device import Gpu, driver_words, import_pycuda, no_gpu, refused
+from tilec.runtime.device import Gpu, driver_words, import_pycuda, no_gpu
 from tilec.runtime.launching import ConcreteLaunch, choose_target, concrete_launches
 from tilec.source.diagnostics import fail
 
@@ -80,12 +80,19 @@ class PycudaLauncher:
                 place = workspace if kernel.plan.workspace else None
                 check_call(kernel.plan, sizes, addresses, place)
                 target = choose_target(kernel.plan, gpu.capability)
-                launches = concrete_launches(kernel.plan, target, sizes, addresses, workspace)
+                launches = concrete_launches(
+                    kernel.plan,
+                    target,
+                    sizes,
+                    addresses,
+                    workspace,
+                    multiprocessors=gpu.multiprocessors,
+                )
                 if len(self._ready) >= CALLS_KEPT:
                     self._ready.clear()
                 self._ready[key] = (sizes, gpu.prepare(module, launches))
             for function, launch in self._ready[key][1]:
-                self._enqueue(gpu, function, launch, stream)
+                gpu.enqueue(function, launch, stream)
 
     def allocate(self, size: int, *, foreign: bool) -> Any:
         """Device memory; `int()` of it is the address. Raises TileError (E0813)."""
@@ -118,18 +125,6 @@ class PycudaLauncher:
             gpu = Gpu(driver, device)
             self._loaded[foreign] = (gpu, gpu.load(self.blob))
         return self._loaded[foreign]
-
-    def _enqueue(self, gpu: Gpu, function: Any, launch: ConcreteLaunch, stream: Any) -> None:
-        try:
-            function.prepared_async_call(
-                (launch.grid, 1),
-                (launch.block, 1, 1),
-                stream,
-                *(a.value for a in launch.arguments),
-                shared_size=launch.shared_bytes,
-            )
-        except gpu.driver.Error as error:
-            raise refused(f"launching `{launch.kernel}`", error) from error
 
 
 @dataclass

@@ -6,14 +6,20 @@ import re
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
-from tilec.emit.expressions import SUM, UNARY
+from tilec.emit.grid import decode
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.facts import Facts
-from tilec.ir.launch import IntegerArgument, PointerArgument, ScalarArgument
+from tilec.ir.launch import (
+    IntegerArgument,
+    PointerArgument,
+    ScalarArgument,
+    TensorMapArgument,
+)
 from tilec.ir.tile_ir import Program
+from tilec.source.exhaustive import assert_never
 
 _WORD = re.compile(r"\w+")
 
@@ -55,7 +61,7 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
             [*first.tiles, *fixed],
             first.parameters,
             first.shared,
-            "dynamic_shared" if first.kernel.dynamic else "cta_shared",
+            _storage(first.kernel),
             first.prologue,
             first.text,
         )
@@ -71,15 +77,23 @@ def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> Ker
                         unit["wrapper"](
                             draft.kernel.name,
                             draft.guard,
+                            draft.kernel.cluster,
                             draft.kernel.threads,
                             draft.kernel.blocks_per_sm,
-                            draft.parameters,
+                            [_entry_parameter(p) for p in draft.parameters],
                             f"{name}{template}({arguments})",
                         )
                     )
                 )
             )
     return KernelTexts(tuple(bodies), tuple(wrappers))
+
+
+def _storage(kernel: k.Kernel) -> str:
+    """The primitive that gives the shared memory."""
+    if kernel.panels:
+        return "dynamic_shared_aligned"
+    return "dynamic_shared" if kernel.dynamic else "cta_shared"
 
 
 @dataclass
@@ -113,6 +127,10 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
+    shared += [
+        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];" for b in kernel.panels
+    ]
+    shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
     for axis in kernel.axes:
@@ -126,7 +144,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
             ("Width", axis.layout.vector),
         ):
             constants[f"k{name}{axis.suffix}"] = number
-    constants["kGroup"] = kernel.threads // kernel.batch
+    constants["kGroup"] = kernel.workers // kernel.batch
     constants["kInstances"] = kernel.batch
     words = set(_WORD.findall(everything))
     constants = {c: n for c, n in constants.items() if c in words}
@@ -155,8 +173,21 @@ def _parameters(program: Program, kernel: k.Kernel) -> tuple[list[str], list[str
                 name = c_name(argument.name)
                 narrow = dtype.is_float and dtype.bits < 32
                 parameters.append(f"{'float' if narrow else DEVICE[dtype]} {name}")
+            case TensorMapArgument():
+                name = c_name(argument.name)
+                parameters.append(f"{_MAP}& {name}")
+            case _:
+                assert_never(argument)
         names.append(name)
     return parameters, names
+
+
+_MAP = "const CUtensorMap"
+
+
+def _entry_parameter(parameter: str) -> str:
+    """A parameter of a body as the entry point has it: a map by value, where copies find it."""
+    return parameter.replace(f"{_MAP}&", "const __grid_constant__ CUtensorMap")
 
 
 def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
@@ -185,48 +216,32 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         value = "thread"
         if digit.divisor > 1:
             value = f"thread / {digit.divisor}"
-        if digit.divisor * digit.radix < kernel.threads:
+        if digit.divisor * digit.radix < kernel.workers:
             value += f" % kThreads{axis.suffix}"
         lanes.insert(0, f"const int {axis.lane} = {value};")
         words.add("thread")
-    grid: list[str] = []
-    used = [d for d in kernel.grid if d.name in words]
-    live = "live" in words
-    render = writer.renderer
-    if used or live:
-        first = "static_cast<int>(blockIdx.x)"
-        if kernel.batch > 1:
-            first = "static_cast<int>(blockIdx.x) * kInstances + thread / kGroup"
-            words.add("thread")
-        single = len(kernel.grid) == 1
-        name = kernel.grid[0].name if single else "instance"
-        if single and kernel.grid[0].backwards:
-            last = f"{render.sym(kernel.grid[0].trips).at(SUM)} - 1"
-            first = f"{last} - ({first})" if kernel.batch > 1 else f"{last} - {first}"
-        grid.append(f"const int {name} = {first};" if single else f"int instance = {first};")
-        if live:
-            total = render.sym(kernel.instances).at(4)
-            grid.append(f"const bool live = {name} < {total};")
-        if not single:
-            for digit_ in reversed(kernel.grid[1:]):
-                trips = render.sym(digit_.trips)
-                if digit_.name in words:
-                    number = f"instance % {trips.at(UNARY)}"
-                    if digit_.backwards:
-                        number = f"{trips.at(SUM)} - 1 - {number}"
-                    grid.append(f"const int {digit_.name} = {number};")
-                grid.append(f"instance /= {trips.text};")
-            if kernel.grid[0].name in words:
-                outermost = kernel.grid[0]
-                number = "instance"
-                if outermost.backwards:
-                    number = f"{render.sym(outermost.trips).at(SUM)} - 1 - instance"
-                grid.append(f"const int {outermost.name} = {number};")
-            else:
-                grid = _drop_last_division(grid)
+    if kernel.producers:
+        lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
+        rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
+        return [*lanes, *rank, *_barriers(kernel)]
+    first = "static_cast<int>(blockIdx.x)"
+    if kernel.batch > 1:
+        first += " * kInstances + thread / kGroup"
+    grid = decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
     return [*lanes, *grid]
+
+
+def _barriers(kernel: k.Kernel) -> list[str]:
+    """The barriers' first state, set by one thread."""
+    lines = ["if (thread == 0) {"]
+    for barrier in kernel.barriers:
+        lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
+        lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
+        lines.append("}")
+    meet = "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    return [*lines, "barrier_init_fence();", "}", meet]
 
 
 def _first_coordinate(axis: k.LoopAxis) -> str:
@@ -239,9 +254,3 @@ def _first_coordinate(axis: k.LoopAxis) -> str:
         value += f" % {digit.radix}"
         parts.append(value if digit.stride == 1 else f"{value} * {digit.stride}")
     return " + ".join(parts) or "0"
-
-
-def _drop_last_division(lines: list[str]) -> list[str]:
-    while lines and lines[-1].startswith("instance /="):
-        lines = lines[:-1]
-    return lines

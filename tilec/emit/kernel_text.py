@@ -8,8 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
+from tilec.emit.grid import instance_loop
 from tilec.emit.types import DEVICE
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Var
@@ -27,7 +30,7 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-_FAMILIES = ("scalars", "copies", "products", "structure")
+_FAMILIES = ("scalars", "copies", "products", "asynchronous", "structure")
 
 
 @cache
@@ -121,6 +124,13 @@ class KernelWriter:
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
+            case a.Instances():
+                inner = self.block(op.body)
+                words = set(re.findall(r"\w+", inner))
+                head = "\n".join(instance_loop(self.kernel, self.renderer, words))
+                text = macro(op, self, head, inner)
+            case a.Roles():
+                text = macro(op, self, self.block(op.producer), self.block(op.consumer))
             case _:
                 text = macro(op, self)
         return comment + str(text).strip("\n")
@@ -203,6 +213,41 @@ class KernelWriter:
             text = f"{self.renderer.conjunction(op.guards, 8)} ? {text} : 0"
         return text
 
+    def box_coordinates(self, op: a.TensorCopy, col: str, row: str) -> str:
+        """Coordinates of a copy as further arguments, the fastest first."""
+        parts: list[str] = []
+        for n, coordinate in enumerate(op.coordinates):
+            added = col if n == 0 else row if n == op.row_axis else "0"
+            text = self.expr(coordinate)
+            if added != "0":
+                text = added if text == "0" else f"{self.operand(coordinate)} + {added}"
+            parts.append(f", {text}")
+        return "".join(parts)
+
+    def chunk(self, op: a.SendChunks, number: int) -> str:
+        """The registers of a chunk: of its upper and its lower rows."""
+        block, panel = divmod(number, op.panels)
+        columns = op.buffer.cols // 8 * panel
+        added = f" + {columns}" if columns else ""
+        name = op.source.name
+        return f"{name}[{2 * block}]{added}, {name}[{2 * block + 1}]{added}"
+
+    def chunk_coordinates(self, op: a.SendChunks, number: int) -> str:
+        """Coordinates of a chunk as further arguments, the fastest first."""
+        block, panel = divmod(number, op.panels)
+        parts: list[str] = []
+        for n, coordinate in enumerate(op.coordinates):
+            added = op.buffer.cols * panel if n == 0 else 64 * block if n == op.row_axis else 0
+            parts.append(
+                f", {self.operand(coordinate)} + {added}" if added else f", {self.expr(coordinate)}"
+            )
+        return "".join(parts)
+
+    @property
+    def consumers(self) -> int:
+        """Threads that meet at the barriers of a kernel with roles, 0 where all do."""
+        return self.kernel.workers if self.kernel.producers else 0
+
     def element_type(self, fragment: k.Fragment) -> str:
         """Type of a fragment's array elements: a vector where an axis is vectorised."""
         if any(a.vectorised for a in fragment.axes):
@@ -245,7 +290,7 @@ class KernelWriter:
         inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
         return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
             (
-                isinstance(part, k.LoadVector | k.LoadWindow | k.LoadShifted | k.Reload)
+                isinstance(part, k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload)
                 and part.target.local
             )
             or (isinstance(part, k.Declare) and part.fragment.local)

@@ -17,6 +17,7 @@ from tilec.ir.launch import (
     LaunchPlan,
     PointerArgument,
     ScalarArgument,
+    TensorMapArgument,
 )
 from tilec.ir.requirements import (
     INSTANCE_LIMIT,
@@ -35,6 +36,7 @@ from tilec.ir.requirements import (
     tensor_extent,
 )
 from tilec.ir.symbolic import Sym, Var
+from tilec.ir.tensor_maps import ELEMENT_TYPES, SWIZZLES
 from tilec.ir.tile_ir import HostExpr, HostNumber, HostOp, HostScalar, Program, Tensor
 from tilec.passes.lower.names import Names
 from tilec.source.exhaustive import assert_never
@@ -61,6 +63,9 @@ class LauncherContext:
         taken |= {c_name(v.name) for v in (*plan.dims, *plan.strides)} | {self.name}
         names = Names(str, taken)
         self.locals = {n: names.unique(n) for n in ("arguments", "status", "compute")}
+        self._names = names
+        self._maps: dict[str, str] = {}
+        self._ctas = names.unique("ctas")
         self.sentence = names.unique(f"{self.name}_sentence")
 
     # ---- signature
@@ -179,12 +184,57 @@ class LauncherContext:
 
     def _launch(self, launch: Launch) -> dict[str, Any]:
         shared = [str(launch.shared_bytes)] if launch.shared_bytes else []
+        grid, setup = self._grid(launch)
+        for argument in launch.arguments:
+            if isinstance(argument, TensorMapArgument):
+                setup += self._encoding(argument)
         return {
             "kernel": launch.kernel,
             "condition": self.host.condition(launch.condition),
-            "grid": ", ".join([self.host.size(launch.grid), str(launch.block), *shared]),
+            "setup": setup,
+            "grid": ", ".join([grid, str(launch.block), *shared]),
             "arguments": [self._argument(a) for a in launch.arguments],
         }
+
+    def _grid(self, launch: Launch) -> tuple[str, list[str]]:
+        """How many CTAs, and the statements before."""
+        grid = self.host.size(launch.grid)
+        if launch.cluster > 1:
+            grid = f"host_whole_clusters({grid}, {launch.cluster})"
+        if not launch.resident:
+            return grid, []
+        call = f"host_limit_to_resident(&{self._ctas}, {launch.resident}, {launch.cluster})"
+        return self._ctas, [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+
+    def _encoding(self, argument: TensorMapArgument) -> list[str]:
+        """The statements that make a tensor map."""
+        assert not argument.fault, argument.fault
+        name = self._map(argument)
+        dims, strides = (
+            ", ".join(self.host.size(n) for n in numbers)
+            for numbers in (argument.dims, argument.strides)
+        )
+        parts = [
+            c_name(argument.tensor),
+            ELEMENT_TYPES[argument.dtype].name,
+            SWIZZLES[argument.swizzle].name,
+            str(len(argument.dims)),
+            f"{{{dims}}}",
+            f"{{{strides}}}",
+            f"{{{', '.join(map(str, argument.box))}}}",
+        ]
+        made = f'&{name}, "{argument.tensor}", {{{", ".join(parts)}}}, &{self.sentence}'
+        return [f"CUtensorMap {name}{{}};", *self._tried(f"host_tensor_map({made})")]
+
+    def _map(self, argument: TensorMapArgument) -> str:
+        """The launcher's name of a map; each is declared in a block of its own."""
+        if argument.name not in self._maps:
+            self._maps[argument.name] = self._names.unique(c_name(argument.name))
+        return self._maps[argument.name]
+
+    def _tried(self, call: str) -> list[str]:
+        status = self.locals["status"]
+        return [f"{status} = {call};", f"if ({status} != cudaSuccess) return {status};"]
 
     def _argument(self, argument: Argument) -> str:
         match argument:
@@ -198,6 +248,8 @@ class LauncherContext:
             case ScalarArgument():
                 name = c_name(argument.name)
                 return f"{name} != 0" if self.scalars[argument.name].kind == "bool" else name
+            case TensorMapArgument():
+                return self._map(argument)
         assert_never(argument)
 
     def _pointer(self, tensor: Tensor) -> str:

@@ -33,6 +33,7 @@ FILES = (
     "tensor.cuh",
     "tile.cuh",
     "products.cuh",
+    "asynchronous.cuh",
 )
 """The files of `templates/device/` in the order in which their blocks are emitted: a block needs earlier blocks only."""
 

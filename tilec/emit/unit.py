@@ -12,6 +12,7 @@ from tilec.emit.kernel_text import environment
 from tilec.emit.launcher import LauncherContext
 from tilec.emit.layout import indent
 from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
+from tilec.emit.wgmma import blocks_of
 from tilec.ir import kernel_ir as k
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.tile_ir import Program
@@ -54,7 +55,8 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
             }
         )
     kernel_text = "\n".join(rendered)
-    primitives = closure(kernel_text)
+    products = blocks_of(kernel_text)
+    primitives = [*closure(" ".join([kernel_text, *(n for b in products for n in b.needs)])), *products]
     helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
     headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
     if "INFINITY" in kernel_text or "NAN" in kernel_text:

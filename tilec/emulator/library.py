@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilec.runtime.launching import ConcreteLaunch
+from tilec.emulator.tensor_maps import pack
+from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 
 Mode = Literal["late", "early", "chaos"]
 """When asynchronous writes land: at the wait that covers them, at their issue, at random between."""
@@ -153,7 +154,7 @@ class HostKernel:
             resident=schedule.resident,
             mode=_MODES[schedule.mode],
             seed=schedule.seed,
-            arguments=launch.packed or b"\0",
+            arguments=launch.packed_with(_packed_map) or b"\0",
             allocations=table,
             allocation_count=len(memory),
             counter_capacity=len(counters),
@@ -176,3 +177,14 @@ class HostKernel:
             EmulatedFault(f"E0{f.code}", f.line, f.thread, f.block, f.other, f.other_line, text),
             found,
         )
+
+
+def _packed_map(wanted: ConcreteMap) -> bytes:
+    return pack(
+        wanted.base,
+        wanted.dtype.bits // 8,
+        wanted.dims,
+        wanted.strides,
+        wanted.box,
+        wanted.swizzle,
+    )

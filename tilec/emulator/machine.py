@@ -49,6 +49,8 @@ class Emulator:
     """whether the `.cu` is also built by nvcc, where there is one"""
     sources: Mapping[str, Source] = field(default_factory=dict)
     cache: Cache | None = field(default_factory=default_cache)
+    multiprocessors: int = 3
+    """so few that kernels whose CTAs walk several instances do"""
     peak_bytes: int = 0
     held_bytes: int = 0
     counters: dict[str, list[Counter]] = field(default_factory=dict)

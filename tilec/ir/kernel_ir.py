@@ -17,7 +17,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import (
@@ -57,6 +57,9 @@ from tilec.ir.launch import Argument
 from tilec.ir.layouts import AxisLayout
 from tilec.ir.symbolic import Sym, Var
 from tilec.source.text import NOWHERE, Span
+
+if TYPE_CHECKING:
+    from tilec.ir.asynchronous import Barrier, PanelBuffer
 
 # ------------------------------------------------------------------------------------- storage and axes
 
@@ -259,51 +262,6 @@ class LoadVector(Op):
     aligned: bool
     guards: tuple[Expr, ...] = ()
     count: Expr | None = None
-
-
-@dataclass(frozen=True)
-class WindowShift(Op):
-    """`const int axis_shift`: the elements between `tensor + offset` and the aligned vector that it lies in."""
-
-    axis: LoopAxis
-    tensor: str
-    offset: Expr
-
-
-@dataclass(frozen=True)
-class LoadWindow(Op):
-    """The aligned vector of a window at `pointer + offset`, nothing of it behind `end`, a pointer. What lies in front of the row or
-    behind it is whatever is there."""
-
-    target: Fragment
-    pointer: str
-    offset: Expr
-    end: str
-    guards: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True)
-class LoadShifted(Op):
-    """The elements at the current coordinates of a windowed axis, whose vectors lie across two aligned ones of the row at `pointer`;
-    zeros in front of the row and from `count` on."""
-
-    target: Fragment
-    pointer: str
-    count: Expr
-    guards: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True)
-class StoreWindow(Op):
-    """The part of the current vector of `source`, converted to `rep`, from coordinate 0 on and of `count` elements at most, to
-    `pointer + offset`."""
-
-    source: Fragment
-    rep: DType
-    pointer: str
-    offset: Expr
-    count: Expr
-    guards: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -560,6 +518,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
+    swept: int = 1
+    """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 
 
 @dataclass(frozen=True)
@@ -584,18 +544,35 @@ class Kernel:
     body: tuple[Op, ...]
     names: tuple[tuple[Var, str], ...] = ()
     live: bool = False
+    producers: int = 0
+    """threads behind those that the layouts speak of"""
+    panels: tuple[PanelBuffer, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    cluster: int = 1
+    cluster_digit: str = ""
+    """name of the grid's digit whose neighbouring trips the CTAs of a cluster take"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
+
+    @property
+    def workers(self) -> int:
+        """Threads that the layouts speak of."""
+        return self.threads - self.producers
 
     @property
     def dynamic(self) -> bool:
         """Whether the shared memory is more than a kernel may declare."""
-        return self.shared_bytes > STATIC_SHARED_LIMIT
+        return bool(self.panels) or self.shared_bytes > STATIC_SHARED_LIMIT
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
-        return sum(b.bytes for b in self.tiles) + sum(b.bytes for b in self.shared)
+        stored = (*self.panels, *self.tiles, *self.shared, *self.barriers)
+        total = sum(b.bytes for b in stored)
+        return total + PANEL_ALIGNMENT if self.panels else total
 
+
+PANEL_ALIGNMENT = 1024
+"""Where the swizzle of an operand tile begins; dynamic shared memory is aligned to 16 bytes only."""
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Shared memory that a kernel may declare; more must be dynamic (CUDA C++ Programming Guide)."""

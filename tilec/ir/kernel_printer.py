@@ -30,9 +30,14 @@ def print_kernel(kernel: k.Kernel) -> str:
         )
     for buffer in kernel.shared:
         lines.append(f"  shared {buffer.name} {buffer.rep}[{buffer.count}]  # {buffer.purpose}")
-    lines.append("  grid " + ", ".join(f"{d.name} < {d.trips}" for d in kernel.grid))
+    lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid))
     lines += _block(kernel.body, "  ")
     return "\n".join(lines) + "\n"
+
+
+def _digit(digit: k.GridDigit) -> str:
+    how = " backwards" if digit.backwards else f" swept {digit.swept}" if digit.swept > 1 else ""
+    return f"{digit.name} < {digit.trips}{how}"
 
 
 def print_expr(expr: k.Expr) -> str:

@@ -9,10 +9,13 @@ stride names, scalars, `void* workspace`, `cudaStream_t stream`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym, Var
+from tilec.ir.tensor_maps import ALIGNMENT, DIM_LIMIT, STRIDE_LIMIT, box_fault
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
 
 
@@ -62,13 +65,53 @@ class ScalarArgument:
     name: str
 
 
-Argument: TypeAlias = "PointerArgument | IntegerArgument | ScalarArgument"
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A map by which bulk copies address a tensor (`cuTensorMapEncodeTiled`), 128 bytes by value. All lists have the fastest axis
+    first: `dims` in elements, `strides` in bytes of every axis but the first, `box` the elements of one copy. `swizzle`: 0, 32, 64 or 128
+    bytes, what a row of the box spans at most. `fault` must be "", and a launch needs `addressable`."""
+
+    name: str
+    tensor: str
+    dtype: DType
+    dims: tuple[Sym, ...]
+    strides: tuple[Sym, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+    @property
+    def fault(self) -> str:
+        """Why no tensor has such a map, "" where one can."""
+        return box_fault(self.dtype, len(self.dims), len(self.strides), self.box, self.swizzle)
+
+    @property
+    def addressable(self) -> LaunchCondition:
+        """Whether a call's tensor can have the map. What holds for every call is left out."""
+        parts: list[LaunchCondition] = [Aligned(self.tensor, ALIGNMENT)]
+        for dim in self.dims:
+            parts += _at_least(dim, 1) + _at_most(dim, DIM_LIMIT)
+        for stride in self.strides:
+            shared = math.gcd(ALIGNMENT, *(coefficient for _, coefficient in stride.terms))
+            if shared != ALIGNMENT:
+                part = Sym(tuple((atoms, c // shared) for atoms, c in stride.terms))
+                parts.append(HostOp("==", (part % (ALIGNMENT // shared), HostNumber(0))))
+            factors = [a for atoms, _ in stride.terms for a in atoms]
+            if len(stride.terms) != 1 or not {Sym.of(a) for a in factors} <= set(self.dims):
+                parts += _at_least(stride, 1)
+            parts += _at_most(stride, STRIDE_LIMIT)
+        return AllOf(tuple(dict.fromkeys(parts)))
+
+
+Argument: TypeAlias = "PointerArgument | IntegerArgument | ScalarArgument | TensorMapArgument"
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: `grid` CTAs (one dimension; 0 or less: nothing is launched) of `block` threads with `shared_bytes`
-    of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs."""
+    of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs.
+
+    `cluster` CTAs form a cluster (the kernel's own attribute says so too); the grid is a multiple of it. `resident` > 0: no more CTAs
+    than the device holds at once with that many on a multiprocessor, in whole clusters; each walks several instances."""
 
     kernel: str
     condition: LaunchCondition
@@ -77,6 +120,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     cluster: int = 1
+    resident: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +171,29 @@ class LaunchPlan:
         return tuple(t for t in self.tensors if t.role != "temp")
 
 
+def _at_least(value: Sym, low: int) -> list[LaunchCondition]:
+    least = value.bounds(size_range)[0]
+    holds = least is not None and least >= low
+    return [] if holds else [HostOp(">=", (value, HostNumber(low)))]
+
+
+def _at_most(value: Sym, high: int) -> list[LaunchCondition]:
+    most = value.bounds(size_range)[1]
+    holds = most is not None and most <= high
+    return [] if holds else [HostOp("<=", (value, HostNumber(high)))]
+
+
+def size_range(var: Var) -> tuple[int | None, int | None]:
+    """The values of a variable of the launch plan: a run-time size is in [0, 2^31), a tile size at least 1."""
+    match var.kind:
+        case "dim":
+            return (0, (1 << 31) - 1)
+        case "tile":
+            return (1, (1 << 31) - 1)
+        case _:
+            return (None, None)
+
+
 def product(factors: tuple[Sym, ...]) -> Sym:
     """Product of Syms, 1 for none."""
     total = Sym.of(1)
@@ -136,6 +203,7 @@ def product(factors: tuple[Sym, ...]) -> Sym:
 
 
 __all__ = [
-    "Aligned", "AllOf", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument", "Launch",
-    "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "Workspace", "product",
+    "Aligned", "AllOf", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument",
+    "Launch", "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "TensorMapArgument",
+    "Workspace", "product", "size_range",
 ]  # fmt: skip

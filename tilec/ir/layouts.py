@@ -130,6 +130,20 @@ def fragment_rows(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     )
 
 
+def warpgroup_rows(blocks: int, warpgroups: int) -> AxisLayout:
+    """Rows of the accumulators of warpgroup products: `blocks` of 64 a warpgroup, 16 of each a warp (PTX ISA, register fragments
+    of wgmma: row = warp % 4 * 16 + lane / 4 and + 8)."""
+    return AxisLayout(
+        (
+            Digit("thread", warpgroups, 64 * blocks, 128),
+            Digit("register", blocks, 64),
+            Digit("thread", 4, 16, 32),
+            Digit("register", 2, 8),
+            Digit("thread", 8, 1, 4),
+        )
+    )
+
+
 def fragment_columns(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     """Columns of the same: `tiles` blocks of 8 a warp, each thread two neighbouring columns (column = lane % 4 * 2 and + 1)."""
     return AxisLayout(

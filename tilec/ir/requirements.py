@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tilec.ir.launch import LaunchPlan, product
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.launch import LaunchPlan, product, size_range
+from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Contract, Tensor
 
 BYTES_LIMIT = 1 << 60
@@ -148,17 +148,6 @@ def requirements(plan: LaunchPlan) -> tuple[Requirement, ...]:
 def _can_be_negative(dim: Sym) -> bool:
     low = dim.bounds(size_range)[0]
     return low is None or low < 0
-
-
-def size_range(var: Var) -> tuple[int | None, int | None]:
-    """The values of a variable of the launch plan: a run-time size is in [0, 2^31), a tile size at least 1."""
-    match var.kind:
-        case "dim":
-            return (0, (1 << 31) - 1)
-        case "tile":
-            return (1, (1 << 31) - 1)
-        case _:
-            return (None, None)
 
 
 def tensor_extent(tensor: Tensor) -> Sym:

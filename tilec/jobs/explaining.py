@@ -166,7 +166,10 @@ def _shape(variant: Mapping[str, Any]) -> str:
     if variant["shared_bytes"]:
         parts.append(f"{variant['shared_bytes']} bytes shared")
     parts.append(f"{variant['held_registers']} registers a thread hold tiles")
-    return ", ".join(parts) + (f"\n    layouts: {axes}" if axes else "")
+    order = "".join(
+        f"\n    grid: {d['loop']} in {d['order']}" for d in variant["grid"] if "swept" in d["order"]
+    )
+    return ", ".join(parts) + (f"\n    layouts: {axes}" if axes else "") + order
 
 
 def _products(variant: Mapping[str, Any]) -> Iterator[str]:

@@ -205,7 +205,10 @@ def estimate(kernel: CompiledKernel, arch: str, sizes: Any, uses: Sequence[Usage
     device = REPRESENTATIVES.get(arch)
     addresses = {t.name: (n + 1) << 40 for n, t in enumerate(plan.parameters)}
     (target,) = plan.targets
-    launches = concrete_launches(plan, target, sizes, addresses, 1 << 50)
+    multiprocessors = device.multiprocessors if device else 1
+    launches = concrete_launches(
+        plan, target, sizes, addresses, 1 << 50, multiprocessors=multiprocessors
+    )
     moved = float(moved_bytes(plan, sizes) + 2 * workspace_bytes(plan, sizes))
     operations = product_operations(kernel.program, sizes)
     known = {u.kernel: u for u in uses}

@@ -40,7 +40,7 @@ def tuned_choices(
     from tilec.tuning.subjects import program_hash, results
 
     try:
-        files, found, _ = analyse_file(file, kernel=kernel, defines=defines)
+        files, found, _ = analyse_file(file, kernel=kernel, defines=defines, arch=arch)
     except TileError:
         return {}  # the compilation that follows says the same
     chosen: dict[str, Choice] = {}

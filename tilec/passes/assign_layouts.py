@@ -12,7 +12,7 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from tilec.ir import tile_ir as t
@@ -181,15 +181,18 @@ class Assignment:
         return last is not None and last in self.slots[0] and not access.pointwise
 
     def _alignment(
-        self, width: int
+        self, width: int, wanted_accesses: Collection[int] | None = None
     ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
-        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses."""
+        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses (of all, or
+        of those with these ids)."""
         conditions: list[LaunchCondition] = []
         divisors: list[tuple[Sym, int]] = []
         accesses: set[int] = set()
         facts = Facts.of(self.program)
         for op in self.accesses:
             if not self._runs_along_fast(op):
+                continue
+            if wanted_accesses is not None and id(op) not in wanted_accesses:
                 continue
             tensor = self.program.tensor(op.access.tensor)
             needed = min(16, self._vector_elements(op, width) * tensor.dtype.bits // 8)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
-from tilec.ir.launch import AllOf
+from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked
 from tilec.passes.assign_layouts import Assignment, Level, Variant
+from tilec.ir.symbolic import Sym
+from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
 from tilec.passes.products import Products, Staged
@@ -38,6 +42,7 @@ class ProductAssignment(Assignment):
         self.candidate = candidate
         self.products = products
         self.staged: dict[int, int] = {}
+        self.unsuited = ""
         definitions = Definitions.of(nest.body)
         for plan in products.plans.values():
             for operand in (plan.a, plan.b):
@@ -60,11 +65,14 @@ class ProductAssignment(Assignment):
 
     def variants(self) -> tuple[Variant, ...]:
         """The aligned form and the general one."""
-        level = self._product_level()
+        level = self._product_level(self.products)
         stages, stage_bytes = self._stages()
         conditions, divisors, accesses = self._alignment(2)
         result = []
-        if accesses:
+        form = self._asynchronous()
+        if form is not None:
+            result += self._asynchronous_variants(form, conditions, divisors, accesses)
+        elif accesses:
             result.append(
                 Variant(
                     "",
@@ -78,11 +86,79 @@ class ProductAssignment(Assignment):
                     stages,
                 )
             )
-        if conditions or not accesses:
+        if conditions or not accesses or form is not None:
             result.append(
                 Variant("any", level, AllOf(()), (), frozenset(), 1, 1, self.products, stages)
             )
         return tuple(result)
+
+    def _asynchronous(self) -> Asynchronous | None:
+        """The form with bulk copies and warpgroup products, where it suits the nest."""
+        if self.candidate.mma == "mma" or "wgmma" not in self.target.features:
+            return None
+        try:
+            return plan_asynchronous(
+                self.program,
+                self.nest,
+                self.axes,
+                self.target,
+                self.products,
+                self.candidate.warps,
+                self.candidate.stages,
+            )
+        except Unsuited as reason:
+            self.unsuited = str(reason)
+            return None
+
+    def _asynchronous_variants(
+        self,
+        form: Asynchronous,
+        conditions: list[LaunchCondition],
+        divisors: list[tuple[Sym, int]],
+        accesses: set[int],
+    ) -> list[Variant]:
+        """The form where everything is aligned, and where only what bulk copies bring is."""
+        loads = {id(m.load) for c in form.channels for m in c.members}
+        alone = self._alignment(2, loads)
+        if not loads <= alone[2]:
+            self.unsuited = "an operand's rows are not known to begin at multiples of 16 bytes"
+            return []
+        found = []
+        for name, (needed, known, aligned) in (
+            ("", (conditions, divisors, accesses)),
+            ("any_out", alone),
+        ):
+            if name and (set(needed) == set(conditions) or not loads <= accesses):
+                continue
+            if not loads <= aligned:
+                continue
+            departs = form.departure is not None and id(form.departure.store) in aligned
+            found.append(
+                Variant(
+                    name,
+                    self._product_level(form.products),
+                    AllOf((*needed, *self._not_empty())),
+                    tuple(known),
+                    frozenset(aligned),
+                    1,
+                    1,
+                    form.products,
+                    2,
+                    form if departs else replace(form, departure=None),
+                )
+            )
+        return found
+
+    def _not_empty(self) -> list[LaunchCondition]:
+        """A tensor map needs a tensor with elements."""
+        names = {o.load.access.tensor for p in self.products.plans.values()
+                 for o in (p.a, p.b) if isinstance(o, Staged) and o.load is not None}
+        dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
+        return [
+            t.HostOp(">", (dim, Sym.of(0)))
+            for dim in sorted(dims, key=str)
+            if not self.facts.prove_nonnegative(dim - 1)
+        ]
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
@@ -133,12 +209,12 @@ class ProductAssignment(Assignment):
         last = classes[-1] if classes else None
         return last is not None and last.number in self.products.columns
 
-    def _product_level(self) -> Level:
+    def _product_level(self, products: Products) -> Level:
         axes: dict[int, LoopAxis] = {}
         for found in self.axes.classes:
-            layout: AxisLayout | None = self.products.layouts.get(found.number)
+            layout: AxisLayout | None = products.layouts.get(found.number)
             if layout is None:
-                if found.number in self.products.consumed and self._only_staged(found.number):
+                if found.number in products.consumed and self._only_staged(found.number):
                     continue
                 capacity = found.capacity
                 if capacity is None or capacity > LARGEST_LOOSE_CLASS:
@@ -156,9 +232,9 @@ class ProductAssignment(Assignment):
                 self.names[found.number],
                 layout,
                 found.extent,
-                found.number in self.products.columns,
+                found.number in products.columns,
             )
-        return Level(axes, 32 * self.products.warps, self.products.accumulators)
+        return Level(axes, 32 * products.warps, products.accumulators)
 
     def _only_staged(self, number: int) -> bool:
         """Whether an axis belongs to operands of products only."""
@@ -174,7 +250,8 @@ class ProductAssignment(Assignment):
         return True
 
     def _stages(self) -> tuple[int, int]:
-        """Ring depth from the shared memory of about two resident CTAs, and the bytes of one trip."""
+        """Ring depth from the shared memory of about two resident CTAs, of one where less than three stages fit; 1: each tile is
+        staged where it is used. And the bytes of one trip."""
         ring = 0
         fixed = 0
         for plan in self.products.plans.values():
@@ -195,18 +272,19 @@ class ProductAssignment(Assignment):
                 ring, fixed = (ring + size, fixed) if in_loop else (ring, fixed + size)
         limit = self.target.shared_per_block_optin
         if self.candidate.stages is not None:
-            stages = max(2, self.candidate.stages)
+            stages = self.candidate.stages
         else:
             share = self.target.shared_per_sm // 2 - SHARED_RESERVE
             room = (share if ring * 3 + fixed <= share else limit) - fixed
-            stages = min(4, max(2, room // ring)) if ring else 2
+            stages = min(4, max(1, room // ring)) if ring else 1
         if ring * stages + fixed > limit:
             raise fail(
                 "E0603",
-                f"the operand tiles need {ring * stages + fixed} bytes of shared memory, {self.target.arch} has {limit} for a block",
+                f"the operand tiles need {ring * stages + fixed} bytes of shared memory"
+                f"{' with one stage' if stages == 1 else ''}, {self.target.arch} has {limit} for a block",
                 self.nest.span,
-                note=f"{stages} stages of {ring} bytes, and {fixed} bytes that are loaded once",
-                help="use smaller tiles or fewer `stages`",
+                note=f"{stages} stage{'s' * (stages > 1)} of {ring} bytes, and {fixed} bytes that are staged once or computed",
+                help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
 from tilec.ir.symbolic import Sym
@@ -41,6 +42,7 @@ def describe(
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
         "resident_ctas_asked": kernel.blocks_per_sm,
+        "grid": [{"loop": d.name, "trips": str(d.trips), "order": _order(d)} for d in kernel.grid],
         "held_registers": variant.level.words,
         "axes": {
             a.name: {
@@ -76,6 +78,16 @@ def describe(
         "inline_tiles": inline,
         "lines": walk.lines(),
     }
+
+
+def _order(digit: k.GridDigit) -> str:
+    if digit.backwards:
+        return "last first"
+    return (
+        "in order"
+        if digit.swept == 1
+        else f"groups of {digit.swept}, each swept along the next loop"
+    )
 
 
 def _products(products: Products, stages: int) -> Note:
@@ -239,17 +251,17 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "load", transport, width, inner.guards, inner.count
                     )
-                case k.LoadWindow():
+                case w.LoadWindow():
                     width = self._width(inner.target)
                     transport = f"{self._vector(inner.pointer, width, True, 'load')} of a window"
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
-                case k.LoadShifted():
+                case w.LoadShifted():
                     width = self._width(inner.target)
                     transport = (
                         f"{self._vector(inner.pointer, width, True, 'load')}, two shifted together"
                     )
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
-                case k.StoreWindow():
+                case w.StoreWindow():
                     width = self._width(inner.source)
                     transport = f"{self._vector(inner.pointer, width, True, 'store')} of a window"
                     self._access(

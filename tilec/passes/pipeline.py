@@ -90,9 +90,13 @@ def run(
         launches: list[Launch] = []
         for variant in variants:
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
-            kernel = lower_nest(
-                program, nest, axes, placement, variant, name, f"{base}_body", spell
-            )
+            while True:
+                kernel = lower_nest(
+                    program, nest, axes, placement, variant, name, f"{base}_body", spell
+                )
+                if not _shallower(kernel, variant, target, candidate):
+                    break
+                variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
@@ -129,6 +133,13 @@ def _check_names(program: t.Program, spell: Spelling) -> None:
             )
 
 
+def _shallower(kernel: k.Kernel, variant: Variant, target: Target, candidate: Candidate) -> bool:
+    """Whether rings of one stage less are worth a try: with what the nest needs beside its operands a block has too much."""
+    too_much = kernel.shared_bytes > target.shared_per_block_optin
+    automatic = variant.products is not None and candidate.stages is None
+    return too_much and automatic and variant.stages > 1
+
+
 def _check_shared(kernel: k.Kernel, target: Target) -> None:
     """Raises E0603 where a block would need more shared memory than the target has."""
     if kernel.shared_bytes > target.shared_per_block_optin:
@@ -145,7 +156,15 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
 
 
 def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
-    grid = ceildiv(numeric(kernel.instances), kernel.batch)
+    instances = kernel.instances
+    if kernel.cluster > 1:
+        instances = product(
+            tuple(
+                ceildiv(d.trips, kernel.cluster) if d.name == kernel.cluster_digit else d.trips
+                for d in kernel.grid
+            )
+        )
+    grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     return Launch(
         kernel.name,
         _numbers(variant.condition, numeric),
@@ -153,6 +172,8 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.threads,
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
+        kernel.cluster,
+        1 if variant.asynchronous is not None else 0,
     )
 
 

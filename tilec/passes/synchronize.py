@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 
 
@@ -42,7 +43,10 @@ def _block(ops: tuple[k.Op, ...], state: _State) -> tuple[k.Op, ...]:
             state.read.clear()
             result.append(op)
             continue
-        if isinstance(op, k.Loop):
+        if isinstance(op, a.Roles):
+            result.append(replace(op, consumer=_block(op.consumer, state)))
+            continue
+        if isinstance(op, k.Loop | a.Instances):
             first = state.copy()
             _block(op.body, first)
             entry = state.copy()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.products import Products
 from tilec.passes.windows import Window
+
+if TYPE_CHECKING:
+    from tilec.passes.asynchronous import Asynchronous
 
 
 @dataclass(frozen=True)
@@ -36,5 +40,6 @@ class Variant:
     blocks_per_sm: int = 1
     products: Products | None = None
     stages: int = 2
+    asynchronous: Asynchronous | None = None
     window: Window | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)

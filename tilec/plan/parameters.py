@@ -3,15 +3,15 @@
 A *tile size* is used only as an extent (after `by`, as the second argument of `span`) and in `require`, `tune` and `key`;
 every other bracket parameter is a *program* parameter, part of the meaning.
 
-The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are 128, 128, 64, 64, … in the
-order declared; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
+The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are those of the target's table in
+the order declared, 128, 128, 64, 64, … on most; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
 4096 elements.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import product
 from typing import Literal, cast
@@ -23,9 +23,7 @@ from tilec.source.diagnostics import Sink
 from tilec.source.text import Span
 from tilec.syntax import ast
 from tilec.syntax.loading import Binding, Scope
-
-PRODUCT_TILES = (128, 128, 64)
-"""`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last."""
+from tilec.targets.table import PRODUCT_TILES
 
 SETTINGS = ("stages", "warps", "mma", "math")
 """Names that `schedule` sets."""
@@ -200,9 +198,10 @@ def make_candidate(
     sink: Sink,
     *,
     elsewhere: Collection[str] = (),
+    product_tiles: Sequence[int] = PRODUCT_TILES,
 ) -> Candidate | None:
-    """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file.
-    An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
+    """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file,
+    `product_tiles` the target's `auto` tile sizes of a kernel with a product. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
@@ -212,7 +211,7 @@ def make_candidate(
     options = {n: t for n, t in options.items() if n in own or n not in elsewhere}
     given = _options(kernel, tiles, options, sink)
     tuned = _tune(planner, brackets, tiles)
-    automatic = _automatic(kernel, tiles, given, tuned)
+    automatic = _automatic(kernel, tiles, given, product_tiles)
     for bracket in kernel.brackets:
         _choose(planner, bracket, tiles, given, tuned, automatic)
     warps, stages, mma, math = _schedule(planner, tuned)
@@ -415,7 +414,10 @@ def _value(planner: _Planner, expr: ast.Expr, what: str) -> Static | None:
 
 
 def _automatic(
-    kernel: ast.Kernel, tiles: frozenset[str], given: Mapping[str, Static], tuned: _Tuned
+    kernel: ast.Kernel,
+    tiles: frozenset[str],
+    given: Mapping[str, Static],
+    product_tiles: Sequence[int],
 ) -> dict[str, int]:
     """The values of `auto` tile sizes by the rule above."""
     open_names = [
@@ -423,7 +425,7 @@ def _automatic(
     ]
     if has_product(kernel):
         order = [b.name for b in kernel.brackets if b.name in tiles]
-        return {n: PRODUCT_TILES[min(order.index(n), len(PRODUCT_TILES) - 1)] for n in open_names}
+        return {n: product_tiles[min(order.index(n), len(product_tiles) - 1)] for n in open_names}
     sizes = {1: (1024,), 2: (32, 128)}.get(len(open_names), (16,) * len(open_names))
     return dict(zip(open_names, sizes, strict=True))
 

@@ -7,10 +7,12 @@ pycuda is imported when the GPU is opened, and the primary context is used, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tilec.runtime.cuda_driver import DriverError, DriverLaunch, cuda_driver
 from tilec.runtime.launching import ConcreteLaunch
 from tilec.source.diagnostics import TileError, fail
 
@@ -44,13 +46,22 @@ class Buffer:
 
 
 @dataclass
+class LoadedModule:
+    """Machine code on the device: pycuda's module, and the driver's where a launch needs it."""
+
+    module: Any
+    cubin: bytes = field(repr=False)
+    handle: int = 0
+
+
+@dataclass
 class Gpu:
     """A device with its primary context current. Made by `open_gpu`."""
 
     driver: Any
     """the module pycuda.driver"""
     device: Any
-    modules: list[Any] = field(default_factory=list)
+    modules: list[LoadedModule] = field(default_factory=list)
     peak_bytes: int = 0
     """greatest number of bytes allocated at a time, guard bands left out"""
     held_bytes: int = 0
@@ -75,6 +86,12 @@ class Gpu:
     def l2_bytes(self) -> int:
         """Size of the L2 cache."""
         return int(self.device.get_attribute(self.driver.device_attribute.L2_CACHE_SIZE))
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        """How many there are."""
+        attribute = self.driver.device_attribute.MULTIPROCESSOR_COUNT
+        return int(self.device.get_attribute(attribute))
 
     # ---- memory
 
@@ -146,42 +163,71 @@ class Gpu:
 
     # ---- kernels
 
-    def load(self, cubin: bytes) -> Any:
+    def load(self, cubin: bytes) -> LoadedModule:
         """A module from machine code. Raises TileError (E0814)."""
         try:
-            module = self.driver.module_from_buffer(cubin)
+            module = LoadedModule(self.driver.module_from_buffer(cubin), cubin)
         except self.driver.Error as error:
             raise refused("loading the kernel", error) from error
         self.modules.append(module)
         return module
 
     def prepare(
-        self, module: Any, launches: Sequence[ConcreteLaunch]
+        self, module: LoadedModule, launches: Sequence[ConcreteLaunch]
     ) -> list[tuple[Any, ConcreteLaunch]]:
-        """The functions of launches, ready to be called. Raises TileError (E0814)."""
-        prepared = []
+        """The functions of launches, ready for `enqueue`. Raises TileError (E0814)."""
+        prepared: list[tuple[Any, ConcreteLaunch]] = []
         for launch in launches:
             try:
-                function = module.get_function(launch.kernel)
-                if launch.shared_bytes > _PLAIN_SHARED_BYTES:
-                    attribute = self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-                    function.set_attribute(attribute, launch.shared_bytes)
-                function.prepare(launch.format)
-            except (self.driver.Error, AttributeError) as error:
+                make = self._driver_launch if launch.has_maps else self._function
+                prepared.append((make(module, launch), launch))
+            except (self.driver.Error, DriverError, AttributeError) as error:
                 raise refused(f"preparing `{launch.kernel}`", error) from error
-            prepared.append((function, launch))
         return prepared
 
-    def launch(self, prepared: Sequence[tuple[Any, ConcreteLaunch]]) -> None:
-        """Launch in order on the default stream, without waiting."""
-        for function, launch in prepared:
+    def _function(self, module: LoadedModule, launch: ConcreteLaunch) -> Any:
+        function = module.module.get_function(launch.kernel)
+        if launch.shared_bytes > _PLAIN_SHARED_BYTES:
+            attribute = self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, launch.shared_bytes)
+        function.prepare(launch.format)
+        return function
+
+    def _driver_launch(self, module: LoadedModule, launch: ConcreteLaunch) -> DriverLaunch:
+        driver = cuda_driver()
+        if not module.handle:
+            module.handle = driver.load(module.cubin)
+        return driver.prepare(module.handle, launch)
+
+    def enqueue(self, function: Any, launch: ConcreteLaunch, stream: Any = None) -> None:
+        """Launch a prepared function on a stream of pycuda (None: the default one), without waiting. Raises TileError (E0814)
+        where the driver refuses."""
+        try:
+            if isinstance(function, DriverLaunch):
+                function(stream)
+                return
             function.prepared_async_call(
                 (launch.grid, 1),
                 (launch.block, 1, 1),
-                None,
-                *(a.value for a in launch.arguments),
+                stream,
+                *launch.values,
                 shared_size=launch.shared_bytes,
             )
+        except (self.driver.Error, DriverError) as error:
+            raise refused(f"launching `{launch.kernel}`", error) from error
+
+    def launch(self, prepared: Sequence[tuple[Any, ConcreteLaunch]]) -> None:
+        """Launch in order on the default stream, without waiting. Raises as `enqueue`."""
+        for function, launch in prepared:
+            self.enqueue(function, launch)
+
+    def unload(self, kept: int = 0) -> None:
+        """Give the modules back but the first `kept`."""
+        for module in self.modules[kept:]:
+            if module.handle:
+                with suppress(DriverError):  # a context that a kernel broke gives nothing back
+                    cuda_driver().unload(module.handle)
+        del self.modules[kept:]
 
     def finish(self, doing: str) -> None:
         """Wait for everything. Raises TileError (E0923) where a kernel faulted."""
@@ -236,7 +282,7 @@ def open_gpu(index: int = 0) -> Iterator[Gpu]:
     try:
         yield gpu
     finally:
-        gpu.modules.clear()
+        gpu.unload()
         driver.Context.pop()
 
 

@@ -123,7 +123,9 @@ def prepare_call(
             base = buffers[WORKSPACE].address
         addresses = {t.name: buffers[t.name].address for t in plan.parameters}
         check_call(plan, sizes, addresses, base if plan.workspace else None)
-        launches = concrete_launches(plan, target, sizes, addresses, base)
+        launches = concrete_launches(
+            plan, target, sizes, addresses, base, multiprocessors=gpu.multiprocessors
+        )
         kernels = tuple(launch.kernel for launch in launches)
         yield DeviceCall(
             gpu, plan, sizes, buffers, gpu.prepare(module, launches), kernels, uploaded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from tilec.ir.launch import (
     PointerArgument,
     ScalarArgument,
     TargetPlan,
+    TensorMapArgument,
 )
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.runtime.arguments import CallSizes
@@ -25,6 +26,9 @@ from tilec.source.exhaustive import assert_never
 from tilec.targets.table import TARGETS
 
 PackedValue: TypeAlias = "int | float | bool"
+
+MAP_BYTES = 128
+"""Size of a tensor map, and its alignment among the parameters of a kernel."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,19 @@ class PackedArgument:
 
 
 @dataclass(frozen=True)
+class ConcreteMap:
+    """A tensor map as a kernel argument, with every number known; otherwise as `TensorMapArgument`."""
+
+    tensor: str
+    base: int
+    dtype: DType
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class ConcreteLaunch:
     """One launch with every number known; `grid` CTAs in the first dimension, at least 1."""
 
@@ -44,17 +61,53 @@ class ConcreteLaunch:
     block: int
     shared_bytes: int
     cluster: int
-    arguments: tuple[PackedArgument, ...]
+    arguments: tuple[PackedArgument | ConcreteMap, ...]
+
+    @property
+    def has_maps(self) -> bool:
+        """Whether an argument is a tensor map."""
+        return any(isinstance(a, ConcreteMap) for a in self.arguments)
+
+    @property
+    def values(self) -> tuple[PackedValue, ...]:
+        """What the arguments pack; of a launch without tensor maps."""
+        return tuple(a.value for a in self.arguments if isinstance(a, PackedArgument))
 
     @property
     def format(self) -> str:
-        """The arguments' struct format, native alignment: the layout of the kernel's parameter space."""
-        return "".join(a.code for a in self.arguments)
+        """The arguments' struct format, native alignment: the layout of the parameters of a kernel without tensor maps."""
+        assert not self.has_maps
+        return "".join(a.code for a in self.arguments if isinstance(a, PackedArgument))
 
     @property
     def packed(self) -> bytes:
-        """The parameter buffer."""
-        return struct.pack(self.format, *(a.value for a in self.arguments))
+        """The parameter buffer of a kernel without tensor maps."""
+        return struct.pack(self.format, *self.values)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each argument lies in `packed_with`."""
+        found: list[int] = []
+        end = 0
+        for argument in self.arguments:
+            if isinstance(argument, ConcreteMap):
+                size = MAP_BYTES
+            else:
+                size = struct.calcsize(argument.code)
+            found.append(-(-end // size) * size)
+            end = found[-1] + size
+        return tuple(found)
+
+    def packed_with(self, encode: Callable[[ConcreteMap], bytes]) -> bytes:
+        """The arguments as the members of a structure, each aligned to its size; `encode` gives the bytes of a map."""
+        result = bytearray()
+        for argument, offset in zip(self.arguments, self.offsets, strict=True):
+            result += bytes(offset - len(result))
+            if isinstance(argument, ConcreteMap):
+                result += encode(argument)
+            else:
+                result += struct.pack(argument.code, argument.value)
+        return bytes(result)
 
 
 def choose_target(plan: LaunchPlan, capability: tuple[int, int]) -> TargetPlan:
@@ -97,11 +150,13 @@ def concrete_launches(
     sizes: CallSizes,
     addresses: Mapping[str, int],
     workspace: int = 0,
+    *,
+    multiprocessors: int,
 ) -> list[ConcreteLaunch]:
     """The launches of one call, in order.
 
-    `addresses` are those of the parameters, `workspace` is the base of the temps. A step whose chosen launch has no
-    CTAs launches nothing. Raises TileError (E0712) for more CTAs than a grid can have.
+    `addresses` are those of the parameters, `workspace` is the base of the temps, `multiprocessors` what the device has. A
+    step whose chosen launch has no CTAs launches nothing. Raises TileError (E0712) for more CTAs than a grid can have.
     """
     env = sizes.environment
     places = dict(addresses)
@@ -115,7 +170,7 @@ def concrete_launches(
         )
         if chosen is None:
             continue
-        grid = evaluate_sym(chosen.grid, env)
+        grid = _grid(chosen, env, multiprocessors)
         if grid <= 0:
             continue
         if grid > INSTANCE_LIMIT:
@@ -132,12 +187,21 @@ def concrete_launches(
     return launches
 
 
+def _grid(launch: Launch, env: Mapping[str, HostValue], multiprocessors: int) -> int:
+    """CTAs in whole clusters, no more than are resident where the launch says so."""
+    cluster = launch.cluster
+    grid = -(-evaluate_sym(launch.grid, env) // cluster) * cluster
+    if not launch.resident:
+        return grid
+    return min(grid, max(cluster, multiprocessors * launch.resident // cluster * cluster))
+
+
 def _pack(
     argument: Argument,
     env: Mapping[str, HostValue],
     addresses: Mapping[str, int],
     scalars: Mapping[str, DType],
-) -> PackedArgument:
+) -> PackedArgument | ConcreteMap:
     match argument:
         case PointerArgument():
             return PackedArgument("P", addresses[argument.tensor])
@@ -148,6 +212,17 @@ def _pack(
             )
         case ScalarArgument():
             return pack_scalar(scalars[argument.name], env[argument.name])
+        case TensorMapArgument():
+            assert not argument.fault, argument.fault
+            return ConcreteMap(
+                argument.tensor,
+                addresses[argument.tensor],
+                argument.dtype,
+                tuple(evaluate_sym(d, env) for d in argument.dims),
+                tuple(evaluate_sym(d, env) for d in argument.strides),
+                argument.box,
+                argument.swizzle,
+            )
     assert_never(argument)
 
 
@@ -175,10 +250,12 @@ def pack_scalar(dtype: DType, value: HostValue) -> PackedArgument:
 
 
 def architecture_for(capability: tuple[int, int]) -> str:
-    """The newest architecture that tilec has a table for and this device runs. Raises TileError (E0812)."""
+    """The newest architecture that tilec has a table for and this device runs, with the features of this device alone where
+    there is such a table. Raises TileError (E0812)."""
     exact = f"sm_{capability[0]}{capability[1]}"
-    if exact in TARGETS:
-        return exact
+    for arch in (f"{exact}a", exact):
+        if arch in TARGETS:
+            return arch
     fitting = [a for a in TARGETS if not a.endswith("a") and runs_on(a, capability)]
     if not fitting:
         raise fail("E0812", f"tilec has no table for the device's architecture `{exact}`")

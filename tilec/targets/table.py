@@ -6,10 +6,17 @@ Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
+
+PRODUCT_TILES = (128, 128, 64)
+"""`auto` tile sizes of a product where one warp multiplies."""
+
+WARPGROUP_TILES = (128, 256, 64)
+"""The same where a warpgroup does: each 64 rows by all columns."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,16 @@ class Target:
     window_registers: int = 64
     """registers that a thread of a row kernel needs where rows start anywhere: where the row starts, what is left of it, a vector that
     is shifted; measured with ptxas"""
+    product_tiles: tuple[int, ...] = PRODUCT_TILES
+    """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
     """the same for a product beside its accumulators and operands"""
+    role_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
+    """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
+    cluster_size: int = 1
+    """CTAs that share operands: larger clusters leave multiprocessors idle where these come in uneven groups"""
     features: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
 
@@ -106,6 +119,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
+               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
                features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM89),

@@ -71,7 +71,9 @@ def make_case(setup: Setup) -> Case:
     from tilec.compiler import analyse_file
     from tilec.reference.inputs import make_inputs
 
-    files, (item,), _ = analyse_file(setup.file, kernel=setup.kernel, defines=setup.defines)
+    files, (item,), _ = analyse_file(
+        setup.file, kernel=setup.kernel, defines=setup.defines, arch=setup.arch
+    )
     sizes = setup.sizes
     arrays = make_inputs(item.program, sizes.numbers, dict(sizes.scalars), setup.seed)
     return Case(item.program, files, item.syntax, sizes, arrays, setup.seed)
@@ -125,7 +127,7 @@ class Bench:
             return Measured("fault", detail=_first_cause(error))
         finally:
             if isinstance(self.gpu, Gpu):
-                del self.gpu.modules[self.own_modules :]
+                self.gpu.unload(self.own_modules)
 
     def _verify(self, call: DeviceCall, request: Measure) -> str:
         call.launch()

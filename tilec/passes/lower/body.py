@@ -13,6 +13,7 @@ from typing import Literal
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.passes.lower.access import (
@@ -332,10 +333,10 @@ def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
     match op:
         case (
             k.LoadVector()
-            | k.LoadWindow()
-            | k.LoadShifted()
+            | w.LoadWindow()
+            | w.LoadShifted()
             | k.StoreVector()
-            | k.StoreWindow()
+            | w.StoreWindow()
             | k.StoreElement()
             | k.AtomicElement()
             | k.CopyAsync()

@@ -40,7 +40,9 @@ def store_lines(context: Context, op: t.Store) -> bool:
         context.undo(mark)
         return False
     context.extra_axes.append(line)
-    source = _rounded_fragment(context, op.value, (row, col), f"{op.access.tensor}_out", op.span)
+    axes = context.ordered((row, col))
+    source = k.Fragment(context.names.unique(f"{op.access.tensor}_out"), op.value.type.dtype, axes)
+    rounded_fragment(context, op.value, (row, col), source, op.span)
     joined = k.Fragment(body.local_name(f"{op.access.tensor}_line"), rep, (line,), local=True)
     body.loads.append(k.GatherLine(joined, source, row, line, span=op.span))
     store = k.StoreVector(
@@ -50,22 +52,26 @@ def store_lines(context: Context, op: t.Store) -> bool:
     return True
 
 
-def _rounded_fragment(
-    context: Context, value: t.Value, coords: Coords, name: str, span: Span
-) -> k.Fragment:
-    """A tile evaluated into registers, rounded to its narrow type in pairs."""
+def rounded_fragment(
+    context: Context,
+    value: t.Value,
+    coords: Coords,
+    fragment: k.Fragment,
+    span: Span,
+    declared: bool = True,
+) -> None:
+    """A tile evaluated into registers (declared here, or elsewhere), rounded to its narrow type in pairs."""
     body = Body(context, context.ordered(coords))
     rep = value.type.dtype
     wide = unrounded(context, value)
     body.count(wide)
     expr = body.value(wide, coords)
-    fragment = k.Fragment(context.names.unique(name), rep, body.axes)
-    context.out.append(k.Declare(fragment, None, span=span))
+    if declared:
+        context.out.append(k.Declare(fragment, None, span=span))
     if expr.rep == rep:
         body.finish(Guards(), [k.Assign(fragment, expr)], [], span)
-        return fragment
+        return
     fast = next(a for a in body.axes if a.vectorised)
-    pair = k.Fragment(body.local_name(f"{name}_wide"), expr.rep, (fast,), local=True)
+    pair = k.Fragment(body.local_name(f"{fragment.name}_wide"), expr.rep, (fast,), local=True)
     body.loads.append(k.Declare(pair, None))
     body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], span)
-    return fragment

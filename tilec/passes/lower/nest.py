@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.grid_order import rows_of_a_group
 from tilec.passes.interior import Interior
 from tilec.passes.lower.access import AddressBuilder, Guards
+from tilec.passes.lower.asynchronous import Roles, with_roles
 from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
@@ -94,10 +99,15 @@ def lower_nest(
         grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
     declare_window(context)
+    if len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
+        grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
     context.lower_scalar = statements.op
+    roles = statements.roles
+    producer = roles.producer(nest) if roles is not None else ()
     statements.block(nest.body)
-    return finish(context, tuple(grid), name, body_name)
+    kernel = finish(context, tuple(grid), name, body_name)
+    return kernel if roles is None else with_roles(kernel, roles, producer)
 
 
 class _Statements:
@@ -105,11 +115,16 @@ class _Statements:
 
     def __init__(self, context: Context):
         self.context = context
+        form = context.variant.asynchronous
+        self.roles = Roles(context, form) if form is not None else None
         self.staged = staged_loads(context) if context.variant.products is not None else {}
 
     def _stage_once(self, op: t.Load) -> bool:
         """Stage an operand here if the products that read it stand in a loop below; says whether nothing else needs the load."""
         context = self.context
+        if self.roles is not None:
+            self.roles.arrive(op)
+            return True
         plan, operand = self.staged[op.out.id]
         home = context.definitions.loops[op.out.id]
         if (
@@ -134,12 +149,16 @@ class _Statements:
                 self._stores(group)
             else:
                 self.op(op)
+                if self.roles is not None:
+                    self.roles.leave(op)
             n += 1
 
     def op(self, op: t.Op) -> None:
         """Emit one op."""
         context = self.context
         match op:
+            case t.Dot() if self.roles is not None:
+                context.fragments[op.out.id] = self.roles.product(op)
             case t.Dot():
                 lower_dot(context, op)
             case t.Constant():
@@ -261,6 +280,9 @@ class _Statements:
         rest = list(group)
         while rest:
             axes = context.ordered(self._access_axes(rest[0]))
+            if self.roles is not None and self.roles.store(rest[0]):
+                rest = rest[1:]
+                continue
             if context.variant.products is not None and store_lines(context, rest[0]):
                 rest = rest[1:]
                 continue
@@ -325,7 +347,7 @@ class _Statements:
         body.loads += [
             k.Declare(op.source, None)
             for op in after
-            if isinstance(op, k.StoreVector | k.StoreWindow)
+            if isinstance(op, k.StoreVector | w.StoreWindow)
         ]
         lifted = Guards(vector=common or [])
         if axes:
@@ -393,7 +415,7 @@ class _Statements:
         variables: list[k.Fragment] = []
         for carried in op.carried:
             variables.append(self._carried_variable(carried))
-        interior = interior_of(context, op)
+        interior = interior_of(context, op) if self.roles is None else None
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -402,7 +424,10 @@ class _Statements:
                 context.limit(interior.end, f"{name}_whole"),
             ]
         ring = None
-        if context.variant.products is not None and rings(context, op):
+        delayed = None
+        if self.roles is not None:
+            delayed = self.roles.delayed = self.roles.delays(op)
+        elif context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
             ring.prologue()
         body: list[k.Op] = []
@@ -421,6 +446,8 @@ class _Statements:
         context.out = outer
         context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)
+        if self.roles is not None and delayed is not None:
+            self.roles.finish_delayed(op, delayed, trips, context.fragments[delayed.out.id])
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
 

@@ -99,9 +99,12 @@ def turned(operand: Staged) -> bool:
 
 
 def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
-    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead."""
+    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead; none where a
+    ring has one stage."""
     found: list[tuple[ProductPlan, Staged]] = []
     seen: set[int] = set()
+    if context.variant.stages == 1:
+        return found
     for plan in products_of(context).plans.values():
         for operand in (plan.a, plan.b):
             if not isinstance(operand, Staged) or operand.load is None or turned(operand):
@@ -316,11 +319,11 @@ def _own_axes(context: Context, operand: Staged) -> tuple[k.LoopAxis, k.LoopAxis
 def lower_dot(context: Context, op: t.Dot) -> None:
     """Accumulators, operands, the product."""
     plan = products_of(context).plans[op.out.id]
-    target = _accumulators(context, op)
+    target = accumulators(context, op)
     a: k.TileAddress | k.Fragment
     a_transposed = False
     if isinstance(plan.a, InRegisters):
-        a = _left_fragment(context, plan.a, op)
+        a = left_fragment(context, plan.a, op)
     else:
         a = _tile_of(context, plan.a, plan, op.span)
         a_transposed = (plan.a.k_axis == 0) != turned(plan.a)
@@ -386,7 +389,7 @@ def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -
     return tile
 
 
-def _accumulators(context: Context, op: t.Dot) -> k.Fragment:
+def accumulators(context: Context, op: t.Dot) -> k.Fragment:
     """The registers of a product: the carried name's own where nothing else needs its old value."""
     rep = compute_type(op.out.type.dtype)
     coords = context.loop_axes(op.out)
@@ -447,7 +450,7 @@ def _only_into(context: Context, value: t.Value, op: t.Dot) -> bool:
     return True
 
 
-def _left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
+def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
     """The left operand in registers, 0 where a consumed coordinate is absent."""
     source = operand.source
     coords = context.loop_axes(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.passes.lower.access import Address, Guards, coordinate
@@ -32,17 +33,17 @@ def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
 
 def load_op(
     context: Context, op: t.Load, fragment: k.Fragment, address: Address, fast: k.LoopAxis
-) -> k.LoadVector | k.LoadWindow | k.LoadShifted:
+) -> k.LoadVector | w.LoadWindow | w.LoadShifted:
     """The load of the current vector of `fragment`."""
     window = context.variant.window
     guards = tuple(address.guards.vector)
     if window is not None and id(op) in window.whole:
         end = _end(context, op.access.tensor)
-        return k.LoadWindow(fragment, address.pointer, address.vector, end, guards, span=op.span)
+        return w.LoadWindow(fragment, address.pointer, address.vector, end, guards, span=op.span)
     if window is not None and id(op) in window.shifted:
         count = _least([bound for _, bound in address.guards.tails])
         assert count is not None
-        return k.LoadShifted(fragment, address.pointer, count, guards, span=op.span)
+        return w.LoadShifted(fragment, address.pointer, count, guards, span=op.span)
     return k.LoadVector(
         fragment,
         address.pointer,
@@ -62,14 +63,14 @@ def store_op(
     address: Address,
     guards: Guards,
     fast: k.LoopAxis,
-) -> k.StoreVector | k.StoreWindow:
+) -> k.StoreVector | w.StoreWindow:
     """The store of the current vector."""
     window = context.variant.window
     count = tail_count(guards, fast)
     around = tuple(guards.vector)
     if window is not None and id(op) in window.whole:
         assert count is not None
-        return k.StoreWindow(
+        return w.StoreWindow(
             vector, dtype, address.pointer, address.vector, count, around, span=op.span
         )
     aligned = id(op) in context.variant.aligned
@@ -86,7 +87,7 @@ def declare_window(context: Context) -> None:
     context.pointers.setdefault(window.tensor, False)
     axis = next(a for a in context.variant.level.axes.values() if a.windowed)
     offset = context.index(window.base, wide=True)
-    context.out.append(k.WindowShift(axis, context.names.spell(window.tensor), offset))
+    context.out.append(w.WindowShift(axis, context.names.spell(window.tensor), offset))
 
 
 def _end(context: Context, name: str) -> str:

@@ -58,7 +58,8 @@ CODES: dict[str, CodeEntry] = {
     "E0603": CodeEntry(
         "too much shared memory",
         "The operand tiles of the products, times the depth of the ring, and the partial results of reductions must fit the shared "
-        "memory that the target gives one block. Use smaller tiles (`-D BK=32`) or `schedule stages = 2`.",
+        "memory that the target gives one block. Where `stages` is left open the deepest ring that fits is taken, down to one stage, with "
+        "which each tile is staged where it is used. Use smaller tiles (`-D BK=32`), or fewer `stages` where they are given.",
     ),
     "W0601": CodeEntry(
         "a row is read more than once",

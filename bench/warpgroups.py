@@ -1,0 +1,203 @@
+"""Products and attention on the warpgroup path beside PyTorch, and beside another implementation: verified, then interleaved.
+
+usage: python bench/warpgroups.py [--out FILE] [--rounds N] [--beside FILE] [--cases NAME[,NAME…]] [-D NAME=VALUE]… [PART…]
+
+Parts: gemm, attention. FILE of --beside is a Python module with `build()`, which returns libraries by name, and
+`gemm(library, a, b, c)`, `attention(library, q, k, v, o)`, which return callables. The ratio is taken within each round, in rotated
+order; the median over the rounds is reported. Exit status: 0, or 1 where a result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+from triton.testing import do_bench
+
+sys.path.insert(0, str(Path(__file__).parent))
+from launchers import build_ahead, load
+
+ARCH = "sm_90a"
+GEMM = {
+    "8192": (8192, 8192, 8192),
+    "4096": (4096, 4096, 4096),
+    "16384x4096x4096": (16384, 4096, 4096),
+    "4096x14336x4096": (4096, 14336, 4096),
+    "2048": (2048, 2048, 2048),
+    "4000": (4000, 4000, 4000),
+    "4095x4097x4104": (4095, 4097, 4104),
+    "4001": (4001, 4001, 4001),
+}
+"""M, N, K by name."""
+
+
+def error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative Frobenius error."""
+    return float((actual.float() - expected.float()).norm() / expected.float().norm())
+
+
+def race(
+    case: str, flops: float, contenders: Mapping[str, Callable[[], object]], rounds: int
+) -> dict[str, object]:
+    """Medians of rates, and of the ratios to the first contender within each round."""
+    names = list(contenders)
+    rates: dict[str, list[float]] = {n: [] for n in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            time = do_bench(contenders[name], warmup=4, rep=20, return_mode="median")
+            rates[name].append(flops / time * 1e-9)
+    ours = rates["tilec"]
+    row: dict[str, object] = {
+        "case": case,
+        **{f"{n}_tflops": round(statistics.median(r), 1) for n, r in rates.items()},
+        **{
+            f"of_{n}": round(statistics.median(a / b for a, b in zip(ours, r, strict=True)), 4)
+            for n, r in rates.items()
+            if n != "tilec"
+        },
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def gemm(
+    options: argparse.Namespace, defines: dict[str, str], beside: Any, libraries: Any
+) -> list[dict[str, object]]:
+    """Products of bf16 matrices, both orders of the right operand."""
+    rows = []
+    wanted = options.cases.split(",") if options.cases else list(GEMM)[:6]
+    build_ahead([("samples/gemm.tile", f"gemm_{o}", ARCH, defines) for o in ("nn", "nt")])
+    for name in wanted:
+        m, n, k = GEMM[name]
+        a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+        for order in ("nn", "nt"):
+            shape = (k, n) if order == "nn" else (n, k)
+            b = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+            right = b if order == "nn" else b.T
+            expected = a @ right
+            launch = load("samples/gemm.tile", f"gemm_{order}", ARCH, **defines)
+            c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+            sizes = tuple({"M": m, "N": n, "K": k}[s] for s in launch.sizes)
+            launch(a, b, c, *sizes)
+            torch.cuda.synchronize()
+            wrong = error(c, expected)
+            if not wrong < 3e-3:
+                print(f"gemm_{order} {name}: error {wrong}", flush=True)
+                options.failed = True
+                continue
+            contenders: dict[str, Callable[[], object]] = {
+                "tilec": partial(launch, a, b, c, *sizes),
+                "torch": partial(torch.mm, a, right),
+            }
+            if beside is not None and all(x % 8 == 0 for x in (n, k)):
+                other = torch.empty_like(c)
+                contenders["beside"] = beside.gemm(libraries[f"gemm_{order}"], a, b, other)
+            rows.append(race(f"gemm_{order} {name}", 2.0 * m * n * k, contenders, options.rounds))
+    return rows
+
+
+def attention(
+    options: argparse.Namespace, defines: dict[str, str], beside: Any, libraries: Any
+) -> list[dict[str, object]]:
+    """Forward attention of 16384 tokens and 2048 channels."""
+    rows = []
+    cases = [(d, s, c) for d in (128, 64) for s in (1024, 4096, 16384) for c in (False, True)]
+    if options.cases:
+        cases = [c for c in cases if f"{c[0]}x{c[1]}" in options.cases.split(",")]
+    path = "samples/attention.tile"
+    settings = {
+        case: {"D": case[0], "CAUSAL": "true" if case[2] else "false", **defines} for case in cases
+    }
+    build_ahead([(path, "attention", ARCH, s) for s in settings.values()])
+    for dim, length, causal in cases:
+        heads, batch = 2048 // dim, 16384 // length
+        q, k, v = (
+            torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.bfloat16)
+            for _ in range(3)
+        )
+        o = torch.full_like(q, float("nan"))
+        lse = torch.empty(batch, heads, length, device="cuda")
+        launch = load(path, "attention", ARCH, **settings[dim, length, causal])
+        sizes = tuple({"B": batch, "H": heads, "S": length, "T": length}[s] for s in launch.sizes)
+        launch(q, k, v, o, lse, *sizes, dim**-0.5)
+        expected = scaled_dot_product_attention(
+            *(x[:1, :2].float() for x in (q, k, v)), is_causal=causal
+        )
+        torch.cuda.synchronize()
+        name = f"attention D{dim} {length} {'causal' if causal else 'full'}"
+        wrong = error(o[:1, :2], expected)
+        if not wrong < 1e-2:
+            print(f"{name}: error {wrong}", flush=True)
+            options.failed = True
+            continue
+        run = partial(scaled_dot_product_attention, q, k, v, is_causal=causal)
+
+        def backend(kind: SDPBackend, run: Callable[[], object] = run) -> object:
+            with sdpa_kernel(kind):
+                return run()
+
+        contenders: dict[str, Callable[[], object]] = {
+            "tilec": partial(launch, q, k, v, o, lse, *sizes, dim**-0.5),
+            "cudnn": partial(backend, SDPBackend.CUDNN_ATTENTION),
+            "flash": partial(backend, SDPBackend.FLASH_ATTENTION),
+        }
+        if beside is not None:
+            library = libraries[f"attn{dim}_{'causal' if causal else 'full'}"]
+            contenders["beside"] = beside.attention(library, q, k, v, torch.empty_like(o))
+        flops = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1)
+        rows.append(race(name, flops, contenders, options.rounds))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--cases", default="")
+    parser.add_argument("-D", dest="defines", action="append", default=[])
+    parser.add_argument("parts", nargs="*", default=[])
+    options = parser.parse_args()
+    options.failed = False
+    defines = dict(d.split("=", 1) for d in options.defines)
+    beside = libraries = None
+    if options.beside:
+        spec = importlib.util.spec_from_file_location("beside", options.beside)
+        assert spec is not None and spec.loader is not None
+        beside = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(beside)
+        libraries = beside.build()
+    rows: list[dict[str, object]] = []
+    for part, run in (("gemm", gemm), ("attention", attention)):
+        if part in options.parts or not options.parts:
+            rows += run(options, defines, beside, libraries)
+    ratios = [float(r["of_torch"]) for r in rows if "of_torch" in r]  # type: ignore[arg-type]
+    if ratios:
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        print(f"{len(ratios)} products, geometric mean {mean:.3f} of torch")
+    if options.out:
+        head = {
+            "command": "python bench/warpgroups.py " + " ".join(sys.argv[1:]),
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "arch": ARCH,
+            "method": "verified, then triton do_bench medians with a cold L2, in rotated order; ratio within each round, median",
+        }
+        options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    return 1 if options.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,443 @@
+//! What works beside the threads: barriers in shared memory, bulk copies of tensors, products of
+//! warpgroups, clusters. One wrapper for one instruction; encodings are those of the PTX ISA.
+//@ primitive SharedBarrier needs shared_address includes <cstdint>
+/// An mbarrier: a phase ends when as many threads as it was initialised with have arrived and all
+/// bytes that were announced have landed.
+struct alignas(8) SharedBarrier {
+  uint64_t state;
+};
+//@ end
+
+//@ primitive barrier_init needs SharedBarrier shared_address
+/// One thread, before anybody uses the barrier: `arrivals` end a phase.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init(SharedBarrier& barrier,
+                                                              int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(arrivals)
+               : "memory");
+}
+//@ end
+
+//@ primitive barrier_init_fence
+/// Behind the last barrier_init: the cluster and asynchronous copies see the barriers.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
+//@ end
+
+//@ primitive barrier_arrive needs SharedBarrier shared_address
+/// Arrives once; what this thread did before is seen by whoever waits for the phase.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive(SharedBarrier& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+               :
+               : "r"(shared_address(&barrier))
+               : "memory");
+}
+//@ end
+
+//@ primitive barrier_arrive_at needs SharedBarrier shared_address includes <cstdint>
+/// Arrives at the same barrier of CTA `rank` of the cluster.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive_at(SharedBarrier& barrier,
+                                                                   int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(rank)
+      : "memory");
+}
+//@ end
+
+//@ primitive barrier_arrive_expect needs SharedBarrier shared_address
+/// Arrives and announces `bytes` that asynchronous copies will bring.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive_expect(SharedBarrier& barrier,
+                                                                       int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+}
+//@ end
+
+//@ primitive barrier_wait needs SharedBarrier shared_address
+/// Waits until the phase of this parity has ended: 0 for the first one, then 1, 0, 1. Parity 1 on a
+/// new barrier passes at once.
+[[maybe_unused]] __device__ __forceinline__ void barrier_wait(SharedBarrier& barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+}
+//@ end
+
+//@ primitive fence_async
+/// What this thread wrote to shared memory is seen by asynchronous copies and products that are
+/// started behind a barrier from here.
+[[maybe_unused]] __device__ __forceinline__ void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+//@ end
+
+//@ primitive cluster_rank includes <cstdint>
+/// The number of this CTA within its cluster.
+[[maybe_unused]] __device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+//@ end
+
+//@ primitive cluster_sync
+/// All threads of the cluster meet. Orders no memory but the barriers behind barrier_init_fence.
+[[maybe_unused]] __device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.relaxed;" : : : "memory");
+  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+}
+//@ end
+
+//@ primitive cluster_sync_memory
+/// All threads of the cluster meet; what they wrote before is seen by all.
+[[maybe_unused]] __device__ __forceinline__ void cluster_sync_memory() {
+  asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+}
+//@ end
+
+//@ primitive registers_give
+/// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives the others back.
+template <int kCount>
+__device__ __forceinline__ void registers_give() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+//@ end
+
+//@ primitive registers_take
+/// All warps of a warpgroup: waits until it has kCount registers a thread (a multiple of 8).
+template <int kCount>
+__device__ __forceinline__ void registers_take() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+//@ end
+
+//@ primitive is_elected includes <cstdint>
+/// True in one lane of a warp whose lanes are all here.
+[[maybe_unused]] __device__ __forceinline__ bool is_elected() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred chosen;\n"
+      "elect.sync _|chosen, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, chosen;\n"
+      "}"
+      : "=r"(elected)
+      :
+      : "memory");
+  return elected != 0;
+}
+//@ end
+
+//@ primitive PanelTile
+/// kRows x kCols elements in panels of up to 128 bytes of columns, one panel behind the other. The
+/// 16-byte chunks of a row of a panel are exchanged by the row's number, as bulk copies with a
+/// swizzle do and as wgmma reads them.
+template <class T, int kRowCount, int kColCount>
+struct alignas(1024) PanelTile {
+  static constexpr int kRows = kRowCount;
+  static constexpr int kCols = kColCount;
+  static constexpr int kRowBytes = kCols * static_cast<int>(sizeof(T));
+  static constexpr int kSpan = kRowBytes % 128 == 0 ? 128 : kRowBytes % 64 == 0 ? 64 : 32;
+  static constexpr int kPanel = kSpan / static_cast<int>(sizeof(T));
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static_assert(kRows % 8 == 0 && kRowBytes % kSpan == 0 && kPanel % kChunk == 0,
+                "whole panels, in blocks of 8 rows");
+  T storage[kRows * kCols];
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int row, int col) {
+    const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
+    return &storage[(col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk];
+  }
+
+  /// Where row `row` of the panel of column `col` begins: what a bulk copy writes from there on.
+  __device__ __forceinline__ T* panel(int row, int col) {
+    return &storage[(col / kPanel * kRows + row) * kPanel];
+  }
+};
+//@ end
+
+//@ primitive k_major_descriptor needs PanelTile shared_address includes <cstdint>
+/// What wgmma is told of an operand whose columns are consumed: from (row, col) on. Bits 0-13
+/// address / 16, 16-29 unused here, 32-45 the bytes of 8 rows / 16, 62-63 the swizzle.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ uint64_t k_major_descriptor(PanelTile<T, kRows, kCols>& tile, int row,
+                                                       int col) {
+  using Tile = PanelTile<T, kRows, kCols>;
+  constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
+  constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
+  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
+                    col % Tile::kPanel * static_cast<int>(sizeof(T));
+  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+}
+//@ end
+
+//@ primitive mn_major_descriptor needs PanelTile shared_address includes <cstdint>
+/// The same of one whose rows are consumed: bits 16-29 the bytes from panel to panel / 16.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCols>& tile, int row,
+                                                        int col) {
+  using Tile = PanelTile<T, kRows, kCols>;
+  constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
+  constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 |
+                             uint64_t{kRows * Tile::kSpan / 16} << 16;
+  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
+                    col % Tile::kPanel * static_cast<int>(sizeof(T));
+  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+}
+//@ end
+
+//@ primitive tensor_prefetch includes <cuda.h>
+/// Fetches a tensor map ahead of its first use.
+[[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
+}
+//@ end
+
+//@ primitive tensor_load needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
+/// count towards `landed`. Places outside the tensor become zero.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x), "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, int x, int y,
+                                                             int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, int x, int y,
+                                                             int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x), "r"(y), "r"(z),
+        "r"(w)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, int x, int y,
+                                                             int z, int w, int v) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x), "r"(y), "r"(z),
+        "r"(w), "r"(v)
+      : "memory");
+}
+//@ end
+
+//@ primitive tensor_load_multicast needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// The same into each CTA of the cluster whose bit is set in `ranks`: to the same place, counted by
+/// the same barrier of each.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y, int z,
+    int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+//@ end
+
+//@ primitive tensor_store needs shared_address includes <cuda.h>
+/// Starts the copy of a map's box from shared memory to coordinates; places outside the tensor are
+/// left alone. It belongs to the bulk group that bulk_commit closes.
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
+               :
+               : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
+               :
+               : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y,
+                                                              int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+      :
+      : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+//@ end
+
+//@ primitive bulk_commit
+/// Makes a group of the bulk stores that this thread has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+}
+//@ end
+
+//@ primitive bulk_wait_read
+/// Waits until all but the kGroups youngest groups of this thread have read their shared memory.
+template <int kGroups>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kGroups) : "memory");
+}
+//@ end
+
+//@ primitive wgmma_fence
+/// All warps of a warpgroup, before the first product: registers written before are seen by it.
+[[maybe_unused]] __device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+//@ end
+
+//@ primitive wgmma_commit
+/// Makes a group of the products that this warpgroup has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+//@ end
+
+//@ primitive wgmma_wait
+/// Waits until all but the kGroups youngest groups of products are done.
+template <int kGroups>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kGroups) : "memory");
+}
+//@ end
+
+//@ primitive settle needs Vector includes <type_traits>
+/// Behind a wait: what reads these registers is not moved in front of it.
+template <int kRows, int kCols, class T, int N>
+__device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kCols; ++j) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        if constexpr (std::is_same<T, float>::value) {
+          asm volatile("" : "+f"(registers[i][j].units[n]) : : "memory");
+        } else {
+          asm volatile("" : "+r"(registers[i][j].units[n]) : : "memory");
+        }
+      }
+    }
+  }
+}
+//@ end
+
+//@ primitive RingPlace
+/// A place in a ring of kSlots slots; the parity changes with every round.
+template <int kSlots>
+struct RingPlace {
+  int slot;
+  int parity;
+
+  __device__ __forceinline__ void advance() {
+    if (++slot == kSlots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  /// The slot before this one.
+  __device__ __forceinline__ int previous() const { return (slot == 0 ? kSlots : slot) - 1; }
+};
+//@ end
+
+//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
+/// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
+/// alignment on: the launch has as many bytes more.
+template <class T>
+__device__ __forceinline__ T& dynamic_shared_aligned() {
+  extern __shared__ uint4 dynamic_shared_storage[];
+  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
+  const uint32_t beyond = shared_address(base) % alignof(T);
+  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+}
+//@ end
+
+//@ primitive send_chunk needs PanelTile Vector lane_id stmatrix_x4 fence_async tensor_store
+//@ needs bulk_commit bulk_wait_read includes <cstdint> <cstring> <cuda.h>
+/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
+/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
+/// have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    uint32_t words[4];
+    memcpy(&words[0], &top[2 * j], 4);
+    memcpy(&words[1], &bottom[2 * j], 4);
+    memcpy(&words[2], &top[2 * j + 1], 4);
+    memcpy(&words[3], &bottom[2 * j + 1], 4);
+    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+  }
+  fence_async();
+  __syncwarp();
+  if (lane == 0) {
+    tensor_store(map, chunk.panel(0, 0), at...);
+    bulk_commit();
+  }
+}
+//@ end

@@ -1,0 +1,252 @@
+"""Kernel IR of what works beside the threads: rings of operand tiles that bulk copies fill, warpgroup products, roles.
+
+    roles consumers 256 registers 40 232
+      producer
+        instances
+          loop k_tile
+            barrier_wait  ab_free ab_ring
+            barrier_expect ab_full ab_ring bytes 49152
+            tensor_copy a_map -> a_tiles[ab_ring.slot] (BK*k_tile, BM*i_tile)
+            ring_advance ab_ring
+      consumer
+        instances
+          loop k_tile
+            barrier_wait ab_full ab_ring
+            warpgroup_product acc += a_tiles[ab_ring.slot] @ b_tiles[ab_ring.slot]
+            …
+            barrier_release ab_free ab_ring
+            ring_advance ab_ring
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tilec.ir.dtypes import DType
+from tilec.ir.kernel_expressions import Expr
+from tilec.ir.kernel_ir import Fragment, Op, TileAddress, _collect
+
+Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
+Proxy = Literal["none", "generic", "async"]
+
+
+# ------------------------------------------------------------------------------------------- storage
+
+
+@dataclass(frozen=True)
+class PanelBuffer:
+    """`slots` operand tiles in shared memory, `rows` x `cols`, in panels of up to 128 bytes of columns, swizzled."""
+
+    name: str
+    rep: DType
+    rows: int
+    cols: int
+    slots: int
+
+    @property
+    def span(self) -> int:
+        """Bytes of a row of a panel, which the swizzle spans."""
+        row = self.cols * self.rep.bits // 8
+        return next(s for s in (128, 64, 32) if row % s == 0)
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return self.span * 8 // self.rep.bits
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.rows * self.cols * self.rep.bits // 8
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots, each at a multiple of 1024."""
+        return -(-self.slot_bytes // 1024) * 1024 * self.slots
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """`slots` barriers of `arrivals` arrivals a phase."""
+
+    name: str
+    slots: int
+    arrivals: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all."""
+        return 8 * self.slots
+
+
+# ----------------------------------------------------------------------------------------------- ops
+
+
+@dataclass(frozen=True)
+class RingDeclare(Op):
+    """The place in a ring: slot and parity. `filled`: as a consumer sees it, whose first wait is for the first phase; else as the
+    producer, whose first round passes at once."""
+
+    name: str
+    slots: int
+    filled: bool
+
+
+@dataclass(frozen=True)
+class RingAdvance(Op):
+    """On to the next slot."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class BarrierWait(Op):
+    """Waits for the phase of the ring's place."""
+
+    barrier: str
+    ring: str
+
+
+@dataclass(frozen=True)
+class BarrierExpect(Op):
+    """Arrives, and announces the bytes of the copies that follow."""
+
+    barrier: str
+    ring: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class BarrierRelease(Op):
+    """One lane of each warp arrives: its reads of the slot are done; `previous`: of the slot before the ring's place. `peers` > 1:
+    at as many CTAs of the cluster."""
+
+    barrier: str
+    ring: str
+    previous: bool = False
+    peers: int = 1
+
+
+@dataclass(frozen=True)
+class TensorCopy(Op):
+    """Ordered by barriers alone: a tile by bulk copies through a map, panel by panel, from coordinates (fastest first) on. `share`: how a cluster of that many CTAs
+    deals the tile out, each part going to all: by rows, or by panels."""
+
+    proxy: ClassVar[Proxy] = "async"
+    token: ClassVar[Token] = "mbarrier"
+    map: str
+    buffer: PanelBuffer
+    ring: str
+    barrier: str
+    coordinates: tuple[Expr, ...]
+    row_axis: int
+    """which coordinate counts the tile's rows; the first counts its columns"""
+    peers: int = 1
+    share: Literal["none", "rows", "panels"] = "none"
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class WarpgroupProduct(Op):
+    """Starts `target += a @ b` by each warpgroup on its rows. `a`: a tile, or a fragment of accumulators' shape. Transposed: the
+    tile's rows are the consumed axis. `blocks` of 64 rows a warpgroup, `columns` of the target in pieces of `piece`."""
+
+    proxy: ClassVar[Proxy] = "async"
+    token: ClassVar[Token] = "wgmma"
+    target: Fragment
+    types: str
+    k_extent: int
+    k_step: int
+    a: TileAddress | Fragment
+    b: TileAddress
+    a_transposed: bool
+    b_transposed: bool
+    blocks: int
+    columns: int
+    piece: int
+    row_first: str
+    transposable: bool
+
+
+@dataclass(frozen=True)
+class WarpgroupFence(Op):
+    """Registers written so far are seen by the products that follow."""
+
+
+@dataclass(frozen=True)
+class WarpgroupCommit(Op):
+    """Closes a group of products."""
+
+
+@dataclass(frozen=True)
+class WarpgroupWait(Op):
+    """Waits until at most `pending` groups of products are under way; `settled` are the registers that may be read from here on."""
+
+    pending: int
+    settled: tuple[Fragment, ...] = ()
+
+
+@dataclass(frozen=True)
+class SendChunks(Op):
+    """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
+    a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
+    those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
+    many; neither: all."""
+
+    proxy: ClassVar[Proxy] = "async"
+    token: ClassVar[Token] = "bulk"
+    source: Fragment
+    buffer: PanelBuffer
+    map: str
+    coordinates: tuple[Expr, ...]
+    row_axis: int
+    blocks: int
+    panels: int
+    under_way: int
+    every: int = 2
+    trip: Expr | None = None
+    trips: Expr | None = None
+
+
+@dataclass(frozen=True)
+class BulkDrain(Op):
+    """Waits until the shared memory of all chunks has been read."""
+
+
+@dataclass(frozen=True)
+class Instances(Op):
+    """The body for each instance of the nest that falls to this CTA, or to its cluster."""
+
+    body: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class Roles(Op):
+    """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
+    registers."""
+
+    consumers: int
+    producer_registers: int
+    consumer_registers: int
+    producer: tuple[Op, ...]
+    consumer: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.consumer, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.consumer, "writes")

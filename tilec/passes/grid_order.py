@@ -1,0 +1,60 @@
+"""The order of a grid's instances: which run at the same time decides what they find in the L2.
+
+    for i, j in parallel(M by BM, N by BN):         instance 0 1 2 …: i = 0 … 7 of j = 0, then of j = 1, …, then i = 8 … 15
+        … a[i, k] @ b[k, j] …
+
+Row by row, the CTAs that run together read one row of tiles of the left operand and all of the right one. In groups of rows,
+swept along the columns, they read about as much of either, and both are read again soon.
+"""
+
+from __future__ import annotations
+
+from tilec.ir import tile_ir as t
+from tilec.ir.symbolic import Var
+from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+
+ROWS_OF_A_GROUP = 8
+"""Rows of tiles that are swept together: of some hundred resident CTAs about as many columns as rows."""
+
+
+def rows_of_a_group(nest: t.Nest, definitions: Definitions) -> int:
+    """How many trips of the last grid loop but one share a sweep along the last one; 1 where neighbours share nothing that way:
+    the two must number tiles, and every product must take one operand from either."""
+    if len(nest.grid) < 2:
+        return 1
+    rows, columns = nest.grid[-2:]
+    if (
+        rows.step is None
+        or columns.step is None
+        or 1 in (rows.trips.constant, columns.trips.constant)
+    ):
+        return 1
+    dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
+    pair = frozenset((rows.index, columns.index))
+    for op in dots:
+        a, b = (_depends(value, definitions) & pair for value in (op.a, op.b))
+        if len(a) != 1 or len(b) != 1 or a == b:
+            return 1
+    return ROWS_OF_A_GROUP if dots else 1
+
+
+def _depends(value: t.Value, definitions: Definitions) -> set[Var]:
+    """The trip numbers that a value depends on, through memory addresses, carried names and branches."""
+    found: set[Var] = set()
+    waiting, seen = [value.id], {value.id}
+    while waiting:
+        op = definitions.defining[waiting.pop()]
+        values = [v.id for v in operands(op)]
+        for sym in syms_of(op):
+            found |= {v for v in sym.variables if v.kind == "trip"}
+            values += [v.key for v in sym.variables if v.kind == "value"]
+        match op:
+            case t.For():
+                values += [c.next.id for c in op.carried]
+            case t.If():
+                values += [v.id for m in op.merges for v in (m.then, m.otherwise)]
+            case _:
+                pass
+        waiting += [v for v in values if v not in seen]
+        seen |= set(values)
+    return found
