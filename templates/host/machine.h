@@ -7,20 +7,23 @@
 
 #include <algorithm>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "context.h"
+#include "flight.h"
 #include "runtime.h"
 
 namespace tilec_host {
 
 constexpr size_t kStackBytes = 96 << 10;
-constexpr uint32_t kSharedLimit = 256 << 10;
 constexpr int kBarriers = 16;
 
-enum State { kReady, kCollective, kBarrier, kPolling, kDone };
+/// kPhase: waits for the phase of a barrier in shared memory. kWarpgroup, kWhole: for its
+/// warpgroup, for its cluster.
+enum State { kReady, kCollective, kBarrier, kPolling, kPhase, kWarpgroup, kWhole, kDone };
 
 /// One asynchronous copy that has been issued and not been waited for.
 struct Copy {
@@ -31,13 +34,20 @@ struct Copy {
 };
 
 struct Fiber : Thread {
-  std::vector<uint32_t> clocks;         // what `seen` points to
+  std::vector<uint32_t> clocks;         // by number: what it knows of others, in epoch `seen_epoch`
   Context context;
   State state;
   uint32_t mask;      // of the collective that it waits in
   int barrier;        // that it waits at
   std::vector<Copy> open;               // issued, not committed
   std::deque<std::vector<Copy>> groups; // committed, oldest first
+  std::vector<uint32_t> fences;         // the clocks that its proxy fences began
+  PhaseBarrier* phase_barrier;          // that it waits at, for the end of phase `wanted`
+  int64_t wanted;
+  std::vector<BulkStore> stores;        // as open and groups
+  std::deque<std::vector<BulkStore>> store_groups;
+  int64_t products, products_waited;    // that it started since it last committed; that are done
+  std::deque<int64_t> product_groups;   // the last product of each
 };
 
 /// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one
@@ -82,13 +92,26 @@ struct Block : Cta {
   Block() : Cta{}, memory(kSharedLimit + 1024), shadows(kSharedLimit) {}
   Unwritten unwritten;
   bool active;
-  int block, live;
+  bool plain;  // a barrier of all threads begins an epoch; otherwise it only joins their clocks
+  int block, slot, live;
   uint32_t static_bytes;
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
+  std::map<uint32_t, PhaseBarrier> phase_barriers;  // by their place
+  std::list<std::shared_ptr<Reading>> readings;
+  std::vector<uint16_t> chunk_readings;             // how many of them cover a chunk
+  std::vector<Warpgroup> warpgroups;
   Zeroed<unsigned char> memory;
   Zeroed<Shadow> shadows;
+};
+
+/// CTAs that are resident together.
+struct Cluster {
+  int live, arrived;
+  int64_t meetings;
+  int agents;  // beside the threads: one for each barrier in shared memory, which counts its phases
+  std::vector<uint32_t> clocks;
 };
 
 struct Request {
@@ -102,6 +125,7 @@ struct Machine {
   void* kernel;
   Context main;
   std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<Cluster> clusters;
   std::unique_ptr<Stacks> stacks;
   bool progress;
   uint64_t random;
@@ -114,6 +138,19 @@ extern Machine machine;
 
 inline Block& block_of(const Thread* t) { return *static_cast<Block*>(t->cta); }
 inline Fiber& me() { return *static_cast<Fiber*>(self); }
+inline void leave() { switch_context(me().context, machine.main); }
+inline Cluster& cluster_of(const Block& block) {
+  return machine.clusters[block.slot / machine.launch->cluster];
+}
+inline Block& block_at(const Block& peer, int rank) {
+  const int cluster = machine.launch->cluster;
+  return *machine.blocks[peer.slot / cluster * cluster + rank];
+}
+inline int cluster_threads() { return machine.launch->cluster * machine.launch->block; }
+inline Fiber& fiber_at(const Block& peer, int number) {
+  const int threads = machine.launch->block;
+  return block_at(peer, number / threads).fibers[number % threads];
+}
 
 inline uint64_t random_below(uint64_t bound) {
   uint64_t x = machine.random;
@@ -127,53 +164,89 @@ inline uint64_t random_below(uint64_t bound) {
 /// Adds the requests of a CTA that has ended to the launch's counters.
 void finish_requests(int64_t block);
 
+void record_for(const Fiber& fiber, Code code, int other, int other_line, const char* form, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/// What a thread, or a CTA, may not leave behind; for a CTA, whether there is none of it.
+void check_thread_end();
+bool check_cta_end(Block& block);
+/// A thread that waits for nothing but copies which may land now.
+Fiber* waits_for_bytes();
+void describe_wait(const Fiber& fiber, char* text, size_t size);
+void meet_cluster(Cluster& cluster);
+
+/// In chaos, bulk copies and products that are under way may happen now.
+void drift_engines();
+void drift_products();
+
 // ---- clocks: what happened before what
 
-constexpr int kThreadBits = 11, kClockBits = 24;
+constexpr int kThreadBits = 13, kClockBits = 24;
 
+inline uint64_t stamp_by(const Cta& owner, uint32_t number, uint32_t clock, bool atomic) {
+  return static_cast<uint64_t>(owner.epoch) << (kThreadBits + kClockBits + 1) |
+         static_cast<uint64_t>(clock & ((1u << kClockBits) - 1)) << (kThreadBits + 1) |
+         static_cast<uint64_t>(number) << 1 | (atomic ? 1u : 0u);
+}
 inline uint64_t stamp_of(const Thread& t, bool atomic) {
-  return static_cast<uint64_t>(t.cta->epoch) << (kThreadBits + kClockBits + 1) |
-         static_cast<uint64_t>(t.clock & ((1u << kClockBits) - 1)) << (kThreadBits + 1) |
-         static_cast<uint64_t>(t.thread) << 1 | (atomic ? 1u : 0u);
+  return stamp_by(*t.cta, t.number, t.clock, atomic);
 }
 inline uint32_t epoch_of(uint64_t s) { return static_cast<uint32_t>(s >> (kThreadBits + kClockBits + 1)); }
 inline uint32_t clock_of(uint64_t s) { return s >> (kThreadBits + 1) & ((1u << kClockBits) - 1); }
 inline int thread_of(uint64_t s) { return static_cast<int>(s >> 1 & ((1u << kThreadBits) - 1)); }
+inline bool by_agent(uint64_t s) { return thread_of(s) >= cluster_threads(); }
 
+/// Whether a stamp in this thread's CTA lies before what it does now.
 inline bool before_me(uint64_t s) {
   const Cta& cta = *self->cta;
-  if (epoch_of(s) < cta.epoch || thread_of(s) == self->thread) return true;
-  return self->seen_epoch == cta.epoch && clock_of(s) <= self->seen[thread_of(s)];
+  const int number = thread_of(s);
+  if (epoch_of(s) < cta.epoch || number == self->number) return true;
+  const std::vector<uint32_t>& seen = me().clocks;
+  return self->seen_epoch == cta.epoch && number < static_cast<int>(seen.size()) &&
+         clock_of(s) <= seen[number];
 }
 
-/// The clocks that `t` knows, begun anew in each epoch: a barrier of the whole CTA orders
+/// The clocks that `t` knows, begun anew in each epoch: a barrier that begins one orders
 /// everything.
-inline uint32_t* clocks_of(Thread& t) {
+inline std::vector<uint32_t>& clocks_of(Thread& t) {
   const Block& block = block_of(&t);
-  if (!t.seen) {
-    Fiber& fiber = static_cast<Fiber&>(t);
-    fiber.clocks.resize(block.fibers.size());
-    t.seen = fiber.clocks.data();
-  }
+  std::vector<uint32_t>& clocks = static_cast<Fiber&>(t).clocks;
   if (t.seen_epoch != block.epoch) {
-    memset(t.seen, 0, block.fibers.size() * sizeof(uint32_t));
+    clocks.clear();
     t.seen_epoch = block.epoch;
   }
-  t.seen[t.thread] = t.clock;
-  return t.seen;
+  clocks.resize(cluster_threads() + cluster_of(block).agents);
+  clocks[t.number] = t.clock;
+  return clocks;
+}
+
+inline void join(std::vector<uint32_t>& into, const std::vector<uint32_t>& from) {
+  if (into.size() < from.size()) into.resize(from.size());
+  for (size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
 }
 
 inline void release(Thread& t, std::vector<uint32_t>& into) {
-  const uint32_t* seen = clocks_of(t);
-  into.resize(block_of(&t).fibers.size());
-  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], seen[i]);
+  join(into, clocks_of(t));
   ++t.clock;
 }
 
-inline void acquire(Thread& t, const std::vector<uint32_t>& from) {
-  uint32_t* seen = clocks_of(t);
-  for (size_t i = 0; i < from.size(); ++i) seen[i] = std::max(seen[i], from[i]);
-}
+inline void acquire(Thread& t, const std::vector<uint32_t>& from) { join(clocks_of(t), from); }
+
+// ---- accesses beside the threads
+
+/// Checks that `clocks` know of everything that was written to bytes which an operation beside the
+/// threads is to read, and that it passed a proxy fence.
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
+                      const char* what);
+
+/// Checks that this thread knows of every access to bytes that such an operation is to write.
+void check_async_write(Block& owner, uint32_t at, int bytes);
+
+/// Whether `clocks` know that a reading is over.
+bool is_over(const Reading& reading, const std::vector<uint32_t>& clocks);
+
+/// Notes a reading of this block's chunks.
+void begin_reading(Block& block, const std::shared_ptr<Reading>& reading);
 
 }  // namespace tilec_host
 

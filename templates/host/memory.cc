@@ -51,14 +51,20 @@ void shared_bounds(const SharedAddress& where, int bytes, bool store) {
         static_cast<long long>(where.end - where.begin));
 }
 
+namespace {
+
+uint32_t dynamic_begin(const Block& block) { return (block.static_bytes + 1023) / 1024 * 1024; }
+
+}  // namespace
+
 void* static_shared(uint32_t bytes, uint32_t align) {
   Block& block = block_of(self);
-  if (align > 1024 || bytes + block.shared_bytes > kSharedLimit) {
+  if (align > 1024 || bytes + 1023 + block.shared_bytes > kSharedLimit) {
     fault(kSharedBounds, -1, 0, "declares %u bytes of shared memory", bytes);
   }
   if (block.static_bytes == 0) {
     block.static_bytes = bytes;
-    block.shared_bytes += bytes;
+    block.shared_bytes = block.shared_bytes ? dynamic_begin(block) + block.shared_bytes : bytes;
     memset(block.shared, 0xa5, bytes);
   }
   return block.shared;
@@ -66,7 +72,16 @@ void* static_shared(uint32_t bytes, uint32_t align) {
 
 void* dynamic_shared() {
   Block& block = block_of(self);
-  return block.shared + (block.static_bytes + 1023) / 1024 * 1024;
+  return block.shared + dynamic_begin(block);
+}
+
+void* dynamic_shared_aligned(uint32_t bytes, uint32_t align) {
+  const uint32_t asked = machine.launch->shared_bytes;
+  if (align > 1024 || bytes + align > asked) {
+    fault(kSharedBounds, -1, 0, "lays out %u bytes, aligned to %u, in %u of dynamic shared memory", bytes,
+          align, asked);
+  }
+  return dynamic_shared();
 }
 
 namespace {
@@ -81,43 +96,191 @@ void unwritten(uint32_t at) {
 
 }  // namespace
 
+namespace {
+
+/// Who wrote or read last, in words.
+const Fiber* author_of(const Block& block, uint64_t stamp, char* text, size_t size) {
+  if (by_agent(stamp)) {
+    snprintf(text, size, "a bulk copy");
+    return nullptr;
+  }
+  const Fiber& other = fiber_at(block, thread_of(stamp));
+  if (other.cta == self->cta) {
+    snprintf(text, size, "thread %d", other.thread);
+  } else {
+    snprintf(text, size, "thread %d of CTA %d", other.thread, block_of(&other).block);
+  }
+  return &other;
+}
+
+[[noreturn]] void race(const Block& block, const char* verb, uint32_t at, uint64_t stamp,
+                       const char* did) {
+  char who[64];
+  const Fiber* other = author_of(block, stamp, who, sizeof(who));
+  fault(kRace, other ? other->thread : -1, other ? other->line : 0,
+        "%s byte %u of shared memory, which %s has %s with no %s between", verb, at, who, did,
+        other ? "barrier" : "wait for its barrier");
+}
+
+[[noreturn]] void under_way(const Block& block, const char* verb, uint32_t at) {
+  const Fiber& other = fiber_at(block, block.shadow[at].pending - 1);
+  fault(kRace, other.thread, other.line,
+        "%s byte %u of shared memory while an asynchronous copy of thread %d to it is under way",
+        verb, at, other.thread);
+}
+
+/// A write to a chunk that products or bulk stores have read: they are over, and we know of it.
+void check_readings(Block& block, uint32_t at) {
+  const uint32_t chunk = at / kChunkBytes;
+  for (auto place = block.readings.begin(); place != block.readings.end();) {
+    Reading& reading = **place;
+    if (chunk < reading.first || chunk > reading.last || !reading.chunks[chunk]) {
+      ++place;
+      continue;
+    }
+    if (!is_over(reading, clocks_of(*self))) {
+      fault(kRace, fiber_at(block, reading.number).thread, reading.line,
+            "writes byte %u of shared memory, which a %s of line %d may still read", at,
+            reading.threads == 1 ? "bulk store" : "product", reading.line);
+    }
+    reading.chunks[chunk] = false;
+    --block.chunk_readings[chunk];
+    if (--reading.left == 0) {
+      place = block.readings.erase(place);
+      --block.reading;
+    } else {
+      ++place;
+    }
+  }
+}
+
+/// Whether a thread's write passed one of its proxy fences, as far as `clocks` know.
+bool fenced(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
+  const Fiber& writer = fiber_at(block, thread_of(stamp));
+  const auto fence = std::upper_bound(writer.fences.begin(), writer.fences.end(), clock_of(stamp));
+  return fence != writer.fences.end() && *fence <= clocks[writer.number];
+}
+
+bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
+  const int number = thread_of(stamp);
+  return epoch_of(stamp) < block.epoch ||
+         (number < static_cast<int>(clocks.size()) && clock_of(stamp) <= clocks[number]);
+}
+
+[[noreturn]] void unfenced(const Block& block, const char* verb, uint32_t at, uint64_t stamp) {
+  char who[64];
+  const Fiber* other = author_of(block, stamp, who, sizeof(who));
+  fault(kProxyFence, other->thread, other->line,
+        "%s byte %u of shared memory beside the threads, and %s has not executed `fence_async` "
+        "between its write and the barrier", verb, at, who);
+}
+
+}  // namespace
+
 void check_shared(uint32_t offset, int bytes, Access access) {
-  const Cta& cta = *self->cta;
+  Block& block = block_of(self);
   const uint64_t mine = stamp_of(*self, access == kAtomic);
   for (uint32_t at = offset; at < offset + bytes; ++at) {
-    Shadow& s = cta.shadow[at];
-    if (cta.pending && s.pending) {
-      fault(kRace, s.pending - 1, 0,
-            "accesses byte %u of shared memory while an asynchronous copy of thread %d to it is "
-            "under way", at, s.pending - 1);
-    }
-    const bool written = epoch_of(s.write) >= cta.first_epoch;
+    Shadow& s = block.shadow[at];
+    if (block.pending && s.pending) under_way(block, "accesses", at);
+    const bool written = epoch_of(s.write) >= block.first_epoch;
     const bool both_atomic = access == kAtomic && (s.write & 1);
     if (written && !both_atomic && !before_me(s.write)) {
-      const int other = thread_of(s.write);
-      fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
-            "%s byte %u of shared memory, which thread %d has written with no barrier between",
-            access == kRead ? "reads" : "writes", at, other);
+      race(block, access == kRead ? "reads" : "writes", at, s.write, "written");
     }
     if (access != kWrite && !written) unwritten(at);
     if (access == kRead) {
-      if (epoch_of(s.read) != cta.epoch || thread_of(s.read) == self->thread) {
+      if (before_me(s.read)) {
         s.read = mine;
       } else {
         s.read_other = mine;
       }
     } else {
       for (const uint64_t read : {s.read, s.read_other}) {
-        if (epoch_of(read) >= cta.first_epoch && !before_me(read)) {
-          const int other = thread_of(read);
-          fault(kRace, other, static_cast<const Block&>(cta).fibers[other].line,
-                "writes byte %u of shared memory, which thread %d has read with no barrier between",
-                at, other);
+        if (epoch_of(read) >= block.first_epoch && !before_me(read)) {
+          race(block, "writes", at, read, "read");
         }
       }
+      if (block.reading && block.chunk_readings[at / kChunkBytes]) check_readings(block, at);
       s.write = mine;
     }
   }
+}
+
+// ---- accesses beside the threads
+
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
+                      const char* what) {
+  uint64_t last = 0;
+  for (uint32_t end = at + bytes; at < end; ++at) {
+    const Shadow& s = block.shadow[at];
+    if (s.pending) under_way(block, what, at);
+    if (s.write == last) continue;
+    last = s.write;
+    if (epoch_of(s.write) < block.first_epoch) {
+      last = 0;
+      unwritten(at);
+    } else if (!known(block, clocks, s.write)) {
+      race(block, what, at, s.write, "written");
+    } else if (!by_agent(s.write) && !fenced(block, clocks, s.write)) {
+      unfenced(block, what, at, s.write);
+    }
+  }
+}
+
+void check_async_write(Block& owner, uint32_t at, int bytes) {
+  const std::vector<uint32_t>& clocks = clocks_of(*self);
+  uint64_t last = 0, last_read = 0, last_other = 0;
+  for (uint32_t end = at + bytes; at < end; ++at) {
+    Shadow& s = owner.shadow[at];
+    if (s.pending) under_way(owner, "copies to", at);
+    if (owner.reading && owner.chunk_readings[at / kChunkBytes]) check_readings(owner, at);
+    if (s.write != last && epoch_of(s.write) >= owner.first_epoch) {
+      if (!known(owner, clocks, s.write)) race(owner, "copies to", at, s.write, "written");
+      if (!by_agent(s.write) && !fenced(owner, clocks, s.write)) {
+        unfenced(owner, "copies to", at, s.write);
+      }
+      last = s.write;
+    }
+    if (s.read == last_read && s.read_other == last_other) continue;
+    for (const uint64_t read : {s.read, s.read_other}) {
+      if (epoch_of(read) >= owner.first_epoch && !known(owner, clocks, read)) {
+        race(owner, "copies to", at, read, "read");
+      }
+    }
+    last_read = s.read;
+    last_other = s.read_other;
+  }
+}
+
+bool is_over(const Reading& reading, const std::vector<uint32_t>& clocks) {
+  for (int first = 0; first < reading.threads; first += 32) {
+    bool found = false;
+    for (int i = first; i < std::min(first + 32, reading.threads) && !found; ++i) {
+      const size_t number = reading.number + i;
+      found = reading.done[i] && number < clocks.size() && reading.done[i] <= clocks[number];
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+void begin_reading(Block& block, const std::shared_ptr<Reading>& reading) {
+  block.chunk_readings.resize(kChunks);
+  // One like an earlier one of the same threads, which is over, takes its place.
+  for (auto place = block.readings.begin(); place != block.readings.end(); ++place) {
+    const Reading& old = **place;
+    if (old.number != reading->number || old.threads != reading->threads || old.unfinished ||
+        old.first != reading->first || old.last != reading->last || old.left != reading->left ||
+        old.chunks != reading->chunks) {
+      continue;
+    }
+    *place = reading;
+    return;
+  }
+  block.readings.push_back(reading);
+  ++block.reading;
+  for (uint32_t c = reading->first; c <= reading->last; ++c) block.chunk_readings[c] += reading->chunks[c];
 }
 
 // ---- asynchronous copies
@@ -164,7 +327,7 @@ void async_copy(const SharedAddress& to, const void* from, int bytes, int read) 
   Copy copy{at, bytes, read, from, false};
   if (machine.launch->mode == kEarly) land(copy);
   for (int i = 0; i < bytes; ++i) {
-    block.shadow[at + i].pending = static_cast<uint16_t>(self->thread + 1);
+    block.shadow[at + i].pending = static_cast<uint16_t>(self->number + 1);
   }
   block.pending += bytes;
   me().open.push_back(copy);

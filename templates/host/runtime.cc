@@ -15,8 +15,6 @@ Machine machine;
 
 namespace {
 
-void leave() { switch_context(me().context, machine.main); }
-
 void record(Code code, int line, int thread, int block, int other, int other_line,
             const char* form, va_list rest) {
   Fault& f = machine.launch->fault;
@@ -29,8 +27,8 @@ void record(Code code, int line, int thread, int block, int other, int other_lin
   vsnprintf(f.text, sizeof(f.text), form, rest);
 }
 
-void record_for(const Fiber& fiber, Code code, int other, int other_line, const char* form, ...)
-    __attribute__((format(printf, 5, 6)));
+}  // namespace
+
 void record_for(const Fiber& fiber, Code code, int other, int other_line, const char* form, ...) {
   va_list rest;
   va_start(rest, form);
@@ -38,15 +36,20 @@ void record_for(const Fiber& fiber, Code code, int other, int other_line, const 
   va_end(rest);
 }
 
+namespace {
+
 // ---- fibers
 
 void fiber_main() {
   machine.invoke(machine.kernel, machine.launch->arguments);
   Fiber& fiber = me();
   Block& block = block_of(&fiber);
+  check_thread_end();
   fiber.state = kDone;
   machine.progress = true;
   --block.live;
+  --cluster_of(block).live;
+  meet_cluster(cluster_of(block));
   Warp& warp = block.warps[fiber.thread / 32];
   warp.done |= 1u << fiber.thread % 32;
   leave();
@@ -62,6 +65,8 @@ void resume(Fiber& fiber) {
 void start_block(Block& block, int number, int slot) {
   const int threads = machine.launch->block;
   block.active = true;
+  block.plain = machine.launch->cluster == 1;
+  block.slot = slot;
   block.block = number;
   block.live = threads;
   block.static_bytes = 0;
@@ -71,17 +76,28 @@ void start_block(Block& block, int number, int slot) {
     for (uint32_t i = 0; i < kSharedLimit; ++i) block.shadow[i].pending = 0;
   }
   block.pending = 0;
+  block.reading = 0;
+  block.phase_barriers.clear();
+  block.readings.clear();
+  block.chunk_readings.clear();
+  block.warpgroups.assign(threads / kGroupThreads, Warpgroup{});
   block.first_epoch = ++block.epoch;
   memset(block.shared, 0xa5, machine.launch->shared_bytes);
   for (int i = 0; i < threads; ++i) {
     Fiber& fiber = block.fibers[i];
     fiber.line = 0;
     fiber.thread = i;
+    fiber.number = slot % machine.launch->cluster * threads + i;
     fiber.clock = 1;
     fiber.cta = &block;
     fiber.state = kReady;
     fiber.open.clear();
     fiber.groups.clear();
+    fiber.fences.clear();
+    fiber.stores.clear();
+    fiber.store_groups.clear();
+    fiber.products = fiber.products_waited = 0;
+    fiber.product_groups.clear();
     prepare_context(fiber.context, machine.stacks->at(slot * threads + i), machine.stacks->bytes(),
                     fiber_main);
   }
@@ -131,6 +147,31 @@ bool report_unwritten(Block& block) {
   return true;
 }
 
+/// The first thread that waits at another line than this one.
+const Fiber* waits_elsewhere(const Fiber& fiber) {
+  for (auto& owned : machine.blocks) {
+    for (const Fiber& other : owned->fibers) {
+      if (owned->active && other.state != kDone && other.line != fiber.line) return &other;
+    }
+  }
+  return nullptr;
+}
+
+void report_deadlock(const Fiber& fiber) {
+  char how[200] = "waits";
+  if (fiber.state == kPhase) describe_wait(fiber, how, sizeof(how));
+  const Fiber* other = waits_elsewhere(fiber);
+  char lines[80] = "";
+  if (other) snprintf(lines, sizeof(lines), "; thread %d waits at line %d", other->thread, other->line);
+  record_for(fiber, kDeadlock, other ? other->thread : -1, other ? other->line : 0,
+             "%s, and no thread of the %d resident CTAs can go on%s", how,
+             static_cast<int>(machine.blocks.size()), lines);
+}
+
+bool waits_for_engine(const Fiber& fiber) {
+  return fiber.state == kPolling || fiber.state == kPhase || fiber.state == kWhole;
+}
+
 /// No thread can go on: say which one waits for whom.
 void report_stuck() {
   const Fiber* polling = nullptr;
@@ -138,15 +179,27 @@ void report_stuck() {
     Block& block = *owned;
     if (!block.active) continue;
     for (Fiber& fiber : block.fibers) {
-      if (fiber.state == kPolling) {
+      if (waits_for_engine(fiber)) {
         if (!polling) polling = &fiber;
         continue;
+      }
+      if (fiber.state == kWarpgroup) {
+        const int first = fiber.thread / kGroupThreads * kGroupThreads;
+        for (int i = first; i < first + kGroupThreads; ++i) {
+          const Fiber& other = block.fibers[i];
+          if (other.state == kWarpgroup || waits_for_engine(other)) continue;
+          record_for(fiber, kDivergence, other.thread, other.line,
+                     "waits for thread %d of its warpgroup, which %s", other.thread,
+                     other.state == kDone ? "has left the kernel" : "waits somewhere else");
+          return;
+        }
+        if (!polling) polling = &fiber;
       }
       if (fiber.state == kCollective) {
         const Group& group = block.warps[fiber.thread / 32].groups[__builtin_ctz(fiber.mask)];
         const uint32_t missing = group.mask & ~group.arrived & block.warps[fiber.thread / 32].lanes;
         const Fiber& other = block.fibers[fiber.thread / 32 * 32 + __builtin_ctz(missing)];
-        if (other.state == kPolling) continue;
+        if (waits_for_engine(other)) continue;
         record_for(fiber, kDivergence, other.thread, other.line,
                    "waits for thread %d of its warp, which %s", other.thread,
                    other.state == kDone ? "has left the kernel" : "waits somewhere else");
@@ -156,7 +209,7 @@ void report_stuck() {
         const Barrier& barrier = block.barriers[fiber.barrier];
         for (const Fiber& other : block.fibers) {
           const bool there = other.state == kBarrier && other.barrier == fiber.barrier;
-          if (there || other.state == kPolling) continue;
+          if (there || waits_for_engine(other)) continue;
           if (fiber.barrier != 0 && other.state != kDone) continue;
           record_for(fiber, kDivergence, other.thread, other.line,
                      "waits at a barrier of %d threads, which thread %d %s", barrier.expected,
@@ -168,10 +221,7 @@ void report_stuck() {
       }
     }
   }
-  if (polling) {
-    record_for(*polling, kDeadlock, -1, 0, "waits, and no thread of the %d resident CTAs can go on",
-               static_cast<int>(machine.blocks.size()));
-  }
+  if (polling) report_deadlock(*polling);
 }
 
 void make_blocks(int count) {
@@ -189,12 +239,24 @@ void make_blocks(int count) {
   machine.stacks = std::make_unique<Stacks>(count * threads, kStackBytes);
 }
 
+/// Starts the CTAs of a cluster in its slots.
+void start_cluster(int cluster, int64_t first) {
+  const int size = machine.launch->cluster;
+  machine.clusters[cluster] = Cluster{};
+  machine.clusters[cluster].live = cluster_threads();
+  for (int i = 0; i < size; ++i) {
+    const int slot = cluster * size + i;
+    start_block(*machine.blocks[slot], static_cast<int>(first + i), slot);
+  }
+}
+
 /// Runs all CTAs, as many at a time as are resident. Returns 1 after a fault.
 int run_blocks(int resident) {
   Launch* launch = machine.launch;
+  const int size = launch->cluster;
+  machine.clusters.resize(resident / size);
   int64_t next = 0;
-  for (auto& block : machine.blocks) block->active = false;
-  for (int b = 0; b < resident; ++b) start_block(*machine.blocks[b], static_cast<int>(next++), b);
+  for (int c = 0; c < resident / size; ++c, next += size) start_cluster(c, next);
   int running = resident;
   while (running > 0) {
     machine.progress = false;
@@ -210,18 +272,23 @@ int run_blocks(int resident) {
         if (launch->fault.code) return 1;
       }
       if (block.live == 0) {
-        if (report_unwritten(block)) return 1;
+        if (report_unwritten(block) || !check_cta_end(block)) return 1;
         if (counting) finish_requests(block.block);
         block.active = false;
         --running;
         machine.progress = true;
-        if (next < launch->grid) {
-          start_block(block, static_cast<int>(next++), slot);
-          ++running;
+        if (cluster_of(block).live == 0 && next < launch->grid) {
+          start_cluster(slot / size, next);
+          next += size;
+          running += size;
         }
       }
     }
     if (!machine.progress && running > 0) {
+      if (Fiber* waiting = waits_for_bytes()) {
+        waiting->state = kReady;
+        continue;
+      }
       report_stuck();
       return 1;
     }
@@ -239,6 +306,23 @@ void fault(Code code, int other, int other_line, const char* form, ...) {
   while (true) leave();
 }
 
+bool fits_cluster(Launch* launch, int cluster) {
+  launch->fault = Fault{};
+  launch->counter_count = 0;
+  Fault& f = launch->fault;
+  f.other = -1;
+  if (launch->cluster != cluster) {
+    f.code = kCluster;
+    snprintf(f.text, sizeof(f.text), "is launched in clusters of %d CTAs, and its attribute says %d",
+             launch->cluster, cluster);
+  } else if (launch->grid % cluster != 0 || cluster > 8) {
+    f.code = kCluster;
+    snprintf(f.text, sizeof(f.text), "is launched with %lld CTAs in clusters of %d",
+             static_cast<long long>(launch->grid), cluster);
+  }
+  return f.code == 0;
+}
+
 int run(Launch* launch, Invoke invoke, void* kernel) {
   launch->fault = Fault{};
   launch->counter_count = 0;
@@ -253,7 +337,9 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
   recent = &nothing;
   blockDim = dim3{static_cast<unsigned>(launch->block), 1, 1};
   gridDim = dim3{static_cast<unsigned>(launch->grid), 1, 1};
-  const int resident = static_cast<int>(std::min<int64_t>(launch->resident, launch->grid));
+  const int clusters = std::max(1, launch->resident / launch->cluster);
+  const int resident =
+      static_cast<int>(std::min<int64_t>(launch->grid, int64_t(clusters) * launch->cluster));
   make_blocks(resident);
   const int status = machine.stacks->whole() ? run_blocks(resident) : 2;
   // Every kernel has a library, and a machine, of its own: what is not in use is given back.
@@ -304,14 +390,19 @@ void barrier(int id, int threads, bool waits) {
     b.arrived = 0;
     if (all) {
       if (report_unwritten(block)) leave();
-      ++block.epoch;
+      if (block.plain) {
+        ++block.epoch;
+      } else {
+        for (Fiber& other : block.fibers) release(other, b.clocks);
+        acquire(fiber, b.clocks);
+      }
     } else if (waits) {
       acquire(fiber, b.clocks);
     }
     for (const int waiting : b.waiting) {
       Fiber& other = block.fibers[waiting];
       other.state = kReady;
-      if (!all) acquire(other, b.clocks);
+      if (!all || !block.plain) acquire(other, b.clocks);
     }
     b.waiting.clear();
     machine.progress = true;

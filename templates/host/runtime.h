@@ -20,6 +20,8 @@
 #define __host__
 #define __global__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 
 struct uint2 {
@@ -54,6 +56,13 @@ enum Code : int32_t {
   kMisaligned = 936,
   kTrap = 937,
   kUncommitted = 938,
+  kBarrierUse = 939,
+  kTransactions = 940,
+  kProxyFence = 941,
+  kDescriptor = 942,
+  kUnwaited = 943,
+  kRegisters = 944,
+  kCluster = 945,
 };
 
 /// When an asynchronous write lands: at the wait that covers it, at its issue, or anywhere between.
@@ -93,18 +102,20 @@ struct Launch {
   int32_t allocation_count, counter_capacity;
   Counter* counters;
   int32_t counter_count, counting;
+  int32_t cluster;  // CTAs of a cluster, 1: none
   Fault fault;
 };
 
 struct Cta;
 
-/// A thread. `line` is where it was last seen in the kernel text.
+/// A thread. `line` is where it was last seen in the kernel text, `number` counts through the
+/// CTAs of a cluster.
 struct Thread {
   int32_t line;
   int32_t thread;
+  int32_t number;
   uint32_t clock;
   uint32_t seen_epoch;
-  uint32_t* seen;
   Cta* cta;
 };
 
@@ -112,7 +123,7 @@ struct Thread {
 /// atomic.
 struct Shadow {
   uint64_t write, read, read_other;
-  uint16_t pending;  // 1 + the thread whose asynchronous copy is under way
+  uint16_t pending;  // 1 + the number of the thread whose asynchronous copy is under way
 };
 
 /// The part of a CTA that the checks use.
@@ -121,7 +132,7 @@ struct Cta {
   Shadow* shadow;
   uint32_t shared_bytes;
   uint32_t epoch, first_epoch;
-  int32_t pending;
+  int32_t pending, reading;  // bytes that copies are to write, operations that read beside the threads
 };
 
 extern Thread* self;
@@ -130,6 +141,7 @@ extern const Allocation* recent;
 
 using Invoke = void (*)(void* kernel, const unsigned char* arguments);
 int run(Launch* launch, Invoke invoke, void* kernel);
+bool fits_cluster(Launch* launch, int cluster);
 
 [[noreturn]] void fault(Code code, int other, int other_line, const char* form, ...)
     __attribute__((format(printf, 4, 5)));
@@ -244,6 +256,9 @@ void* static_shared(uint32_t bytes, uint32_t align);
 /// The dynamic shared memory behind it.
 void* dynamic_shared();
 
+/// The same for a struct of `bytes`, whose launch asks for `align` bytes more.
+void* dynamic_shared_aligned(uint32_t bytes, uint32_t align);
+
 // ---- asynchronous copies of this thread
 
 /// Starts a copy of `bytes`, of which the first `read` come from global memory and the others
@@ -282,12 +297,16 @@ struct Call<void (*)(A...)> {
   }
 };
 
+/// `cluster` is what the kernel's attribute says.
 template <class Function>
-int enter(Launch* launch, Function kernel) {
+int enter(Launch* launch, Function kernel, int cluster) {
+  if (!fits_cluster(launch, cluster)) return 1;
   return run(launch, &Call<Function>::go, reinterpret_cast<void*>(kernel));
 }
 
 }  // namespace tilec_host
+
+#include "engines.h"
 
 // ---- the CUDA built-ins that kernel text may use
 

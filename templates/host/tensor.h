@@ -1,7 +1,13 @@
 //! The host's form of tensor.cuh. Who holds which element is written here from the formulas of the
 //! PTX ISA (sections on ldmatrix, stmatrix and the fragments of mma), and shares nothing with the
 //! compiler's own layouts.
-//@ primitive shared_address
+//@ primitive shared_address needs SharedPointer
+/// The window of shared memory begins at 0: descriptors hold places in the CTA's memory.
+inline uint32_t shared_address(const void* p) { return tilec_host::shared_offset(p); }
+template <class T>
+inline uint32_t shared_address(const SharedPointer<T>& p) {
+  return static_cast<uint32_t>(p.where.at);
+}
 //@ end
 
 //@ primitive copy_at_once

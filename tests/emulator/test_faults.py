@@ -229,8 +229,8 @@ def test_every_code_of_the_emulator_is_documented_and_used() -> None:
     from tilec.source.codes.emulation import CODES
 
     header = (Path(__file__).parents[2] / "templates/host/runtime.h").read_text(encoding="utf-8")
-    used = {f"E0{n}" for n in re.findall(r"= (93\d),", header)}
-    assert used == {code for code in CODES if code.startswith("E093")}
+    used = {f"E0{n}" for n in re.findall(r"= (9[34]\d),", header)}
+    assert used == {code for code in CODES if code.startswith(("E093", "E094"))}
 
 
 @pytest.mark.parametrize("option", ["", "-DTILEC_UCONTEXT"])

@@ -56,7 +56,10 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         )
     kernel_text = "\n".join(rendered)
     products = blocks_of(kernel_text)
-    primitives = [*closure(" ".join([kernel_text, *(n for b in products for n in b.needs)])), *products]
+    primitives = [
+        *closure(" ".join([kernel_text, *(n for b in products for n in b.needs)])),
+        *products,
+    ]
     helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
     headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
     if "INFINITY" in kernel_text or "NAN" in kernel_text:

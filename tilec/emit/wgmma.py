@@ -87,8 +87,12 @@ def block_of(form: Form) -> Block:
     return Block(form.name, needs, ("<cstdint>",), "\n".join(line for line in lines if line))
 
 
+def forms_of(text: str) -> list[Form]:
+    """The forms that a kernel text names, in order."""
+    forms = {f for name in identifiers(text) if (f := form_of(name)) is not None}
+    return sorted(forms, key=lambda f: (f.types, f.columns, f.registers))
+
+
 def blocks_of(text: str) -> list[Block]:
     """The primitives of the forms that a kernel text names, in order."""
-    forms = {f for name in identifiers(text) if (f := form_of(name)) is not None}
-    ordered = sorted(forms, key=lambda f: (f.types, f.columns, f.registers))
-    return [block_of(form) for form in ordered]
+    return [block_of(form) for form in forms_of(text)]

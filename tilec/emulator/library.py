@@ -71,6 +71,7 @@ class _Launch(ctypes.Structure):
         ("counters", ctypes.POINTER(_Counter)),
         ("counter_count", ctypes.c_int32),
         ("counting", ctypes.c_int32),
+        ("cluster", ctypes.c_int32),
         ("fault", _Fault),
     ]
 
@@ -160,6 +161,7 @@ class HostKernel:
             counter_capacity=len(counters),
             counters=counters,
             counting=counting,
+            cluster=launch.cluster,
         )
         sys.stdout.flush()
         status = self._entry(ctypes.byref(call))

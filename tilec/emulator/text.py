@@ -8,12 +8,23 @@ from functools import cache
 
 from tilec.emit.primitives import Block, PrimitiveFormatError, load_primitives, parse_blocks
 from tilec.emit.unit import KERNEL_BEGIN, KERNEL_END
+from tilec.emit.wgmma import INTEGERS, TRANSPOSABLE, Form, forms_of
 from tilec.resources import resource_text
 
-HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h")
+HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h", "asynchronous.h")
 """The files of `templates/host/` with blocks. A block takes the place of the device's block of the same name."""
 
-RUNTIME_FILES = ("runtime.h", "context.h", "machine.h", "runtime.cc", "memory.cc")
+RUNTIME_FILES = (
+    "runtime.h",
+    "engines.h",
+    "context.h",
+    "flight.h",
+    "machine.h",
+    "runtime.cc",
+    "memory.cc",
+    "asynchronous.cc",
+    "wgmma.cc",
+)
 """The files of `templates/host/` that are taken as they are; those of `.cc` are compiled once."""
 
 PRELUDE = "tilec_host.h"
@@ -24,6 +35,8 @@ NOTED = ("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumula
 
 _FOREIGN = 1000000
 """Lines of the prelude start here (`kForeign` of runtime.h), so that they are not taken for the kernel's."""
+
+_CLUSTER = re.compile(r"\b__cluster_dims__\((\d+)")
 
 _SOURCE_LINE = re.compile(r"\s*// ([^\s:]+\.tile):(\d+)  ")
 
@@ -110,11 +123,44 @@ def text_of(cu: str, kernel: str) -> KernelText:
 
 def unit(text: KernelText, kernel: str, name: str) -> str:
     """A translation unit with the kernel's text, unchanged, and an entry that launches `kernel`."""
+    products = "".join(product_text(form) for form in forms_of(text.text))
     return (
-        f'#include "{PRELUDE}"\n#line {text.line} "{name}"\n{text.text}\n#line {_FOREIGN} "entry"\n'
+        f'#include "{PRELUDE}"\n#line {_FOREIGN} "products"\n{products}'
+        f'#line {text.line} "{name}"\n{text.text}\n#line {_FOREIGN} "entry"\n'
         'extern "C" __attribute__((visibility("default"))) int tilec_launch('
         "tilec_host::Launch* launch) {\n"
-        f"  return tilec_host::enter(launch, &{kernel});\n}}\n"
+        f"  return tilec_host::enter(launch, &{kernel}, {cluster_of(text.text, kernel)});\n}}\n"
+    )
+
+
+def cluster_of(text: str, kernel: str) -> int:
+    """CTAs in a cluster of `kernel`, by its attribute; 1 without one."""
+    head = re.search(rf"\b__global__\b([^;{{}}]*?)\b{re.escape(kernel)}\(", text)
+    found = _CLUSTER.search(head[1]) if head else None
+    return int(found[1]) if found else 1
+
+
+def product_text(form: Form) -> str:
+    """The host's form of a product of a warpgroup; what `tilec.emit.wgmma` makes for the device."""
+    first, _, second = form.types.partition("_")
+    sums = "int32_t" if form.types in INTEGERS else "float"
+    sides = ("B",) if form.registers else ("A", "B")
+    transposed = {s: f"kTransposed{s} != 0" for s in sides} if form.types in TRANSPOSABLE else {}
+    parameters = ", ".join(f"int kTransposed{side}" for side in transposed)
+    fields = [
+        str(form.columns),
+        *(f"tilec_host::k{t.capitalize()}" for t in (first, second or first)),
+        "true" if form.registers else "false",
+        *(transposed.get(side, "false") for side in "AB"),
+    ]
+    left = "const OperandA& a" if form.registers else "uint64_t a"
+    brought = "0, a.x" if form.registers else "a, nullptr"
+    return (
+        (f"template <{parameters}>\n" if parameters else "")
+        + f"inline void {form.name}(Vector<{sums}, 2>* top, Vector<{sums}, 2>* bottom, {left},\n"
+        + "    uint64_t b, bool accumulate, int line = __builtin_LINE()) {\n"
+        + "  tilec_host::note(line);\n"
+        + f"  tilec_host::product_start({{{', '.join(fields)}}}, top, bottom, {brought}, b, accumulate);\n}}\n"
     )
 
 

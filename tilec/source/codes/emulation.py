@@ -1,4 +1,4 @@
-"""Codes E093: what the emulator finds while it runs generated code; E7003: what its compiler rejects."""
+"""Codes E093 and E094: what the emulator finds while it runs generated code; E7003: what its compiler rejects."""
 
 from __future__ import annotations
 
@@ -51,6 +51,44 @@ CODES: dict[str, CodeEntry] = {
         "wait for copies that were not committed",
         "A thread waited for its asynchronous copies while some were issued and not committed to a group, so the wait does not "
         "cover them." + _FAULT,
+    ),
+    "E0939": CodeEntry(
+        "barrier in shared memory misused",
+        "A barrier was used before it was initialised, or by a thread that no barrier of all threads orders behind that; it was "
+        "initialised again; more threads arrived than end a phase; or a phase ended before a thread had seen the end of the one "
+        "before." + _FAULT,
+    ),
+    "E0940": CodeEntry(
+        "bytes of asynchronous copies do not add up",
+        "At the end of a CTA a barrier in shared memory counts bytes that were announced and have not landed, or that were not "
+        "announced, or a copy is still under way; or a phase counts more bytes than the hardware can."
+        + _FAULT,
+    ),
+    "E0941": CodeEntry(
+        "proxy fence missing",
+        "A thread wrote to shared memory that a bulk copy or a product of a warpgroup then used, without `fence_async` between its "
+        "write and the barrier. On a GPU the write may not be seen." + _FAULT,
+    ),
+    "E0942": CodeEntry(
+        "tensor map or matrix descriptor that the hardware does not take",
+        "The coordinates of a bulk copy do not fit its tensor map, its rows do not fill the swizzle, or the descriptor of an "
+        "operand has bits that must be 0 or differs between the threads of a warpgroup." + _FAULT,
+    ),
+    "E0943": CodeEntry(
+        "thread ends with asynchronous work under way",
+        "A thread left the kernel with bulk stores or products that it had not committed or not waited for."
+        + _FAULT,
+    ),
+    "E0944": CodeEntry(
+        "number of registers that the hardware does not take",
+        "A warpgroup gave back or took registers down or up to a number that is not a multiple of 8 from 24 to 256."
+        + _FAULT,
+    ),
+    "E0945": CodeEntry(
+        "cluster misused",
+        "A kernel was launched in clusters of another size than its attribute says or with a grid that is no multiple of it; "
+        "a CTA addressed one that had ended or that its cluster does not have; or a CTA ended without having waited for what "
+        "another one did to its shared memory." + _FAULT,
     ),
     "E7003": CodeEntry(
         "the host compiler rejected generated code",

@@ -1,0 +1,278 @@
+//! The host's form of asynchronous.cuh. Descriptors are the device's text: they hold the same
+//! addresses and are decoded where they are used.
+//@ primitive Line
+/// The line of a caller, for functions that differ in how many numbers they take.
+struct Line {
+  int at;
+  explicit Line(int line) : at(line) {}
+};
+//@ end
+
+//@ primitive SharedBarrier
+struct alignas(8) SharedBarrier {
+  uint64_t state;
+};
+//@ end
+
+//@ primitive barrier_init needs SharedBarrier
+inline void barrier_init(SharedBarrier& barrier, int arrivals, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_init(&barrier, arrivals);
+}
+//@ end
+
+//@ primitive barrier_init_fence
+inline void barrier_init_fence(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_init_fence();
+}
+//@ end
+
+//@ primitive barrier_arrive needs SharedBarrier
+inline void barrier_arrive(SharedBarrier& barrier, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_arrive(&barrier, -1);
+}
+//@ end
+
+//@ primitive barrier_arrive_at needs SharedBarrier
+inline void barrier_arrive_at(SharedBarrier& barrier, int rank, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_arrive(&barrier, rank);
+}
+//@ end
+
+//@ primitive barrier_arrive_expect needs SharedBarrier
+inline void barrier_arrive_expect(SharedBarrier& barrier, int bytes, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_arrive_expect(&barrier, bytes);
+}
+//@ end
+
+//@ primitive barrier_wait needs SharedBarrier
+inline void barrier_wait(SharedBarrier& barrier, int parity, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_wait(&barrier, parity);
+}
+//@ end
+
+//@ primitive fence_async
+inline void fence_async(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::async_fence();
+}
+//@ end
+
+//@ primitive cluster_rank
+inline int cluster_rank() { return tilec_host::cluster_rank(); }
+//@ end
+
+//@ primitive cluster_sync
+inline void cluster_sync(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_meet(false);
+}
+//@ end
+
+//@ primitive cluster_sync_memory
+inline void cluster_sync_memory(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_meet(true);
+}
+//@ end
+
+//@ primitive registers_give
+template <int kCount>
+inline void registers_give(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::set_registers(kCount);
+}
+//@ end
+
+//@ primitive registers_take
+template <int kCount>
+inline void registers_take(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::set_registers(kCount);
+}
+//@ end
+
+//@ primitive is_elected needs lane_id
+inline bool is_elected(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::collective(~0u, nullptr, nullptr, "`is_elected`");
+  return lane_id() == 0;
+}
+//@ end
+
+//@ primitive dynamic_shared_aligned
+template <class T>
+inline T& dynamic_shared_aligned(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  return *static_cast<T*>(tilec_host::dynamic_shared_aligned(sizeof(T), alignof(T)));
+}
+//@ end
+
+//@ primitive PanelTile needs SharedPointer
+/// As on the device: the addresses are the same.
+template <class T, int kRowCount, int kColCount>
+struct alignas(1024) PanelTile {
+  static constexpr int kRows = kRowCount;
+  static constexpr int kCols = kColCount;
+  static constexpr int kRowBytes = kCols * static_cast<int>(sizeof(T));
+  static constexpr int kSpan = kRowBytes % 128 == 0 ? 128 : kRowBytes % 64 == 0 ? 64 : 32;
+  static constexpr int kPanel = kSpan / static_cast<int>(sizeof(T));
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static_assert(kRows % 8 == 0 && kRowBytes % kSpan == 0 && kPanel % kChunk == 0,
+                "whole panels, in blocks of 8 rows");
+  unsigned char storage[sizeof(T) * kRows * kCols];
+
+  SharedPointer<T> at(int row, int col, int line = __builtin_LINE()) const {
+    const int place = col % kPanel * static_cast<int>(sizeof(T));
+    return pointer(row, col, (place / 16 ^ row * kSpan / 128 % (kSpan / 16)) * 16 + place % 16, line);
+  }
+  SharedPointer<T> panel(int row, int col, int line = __builtin_LINE()) const {
+    return pointer(row, col, 0, line);
+  }
+
+ private:
+  SharedPointer<T> pointer(int row, int col, int place, int line) const {
+    const int64_t begin = tilec_host::shared_offset(storage), size = sizeof(storage);
+    // A place that the tile does not have would be one of another panel.
+    const bool inside = row >= 0 && row < kRows && col >= 0 && col < kCols;
+    const int64_t at = inside ? (int64_t(col / kPanel) * kRows + row) * kSpan + place : size;
+    return SharedPointer<T>{{begin + at, begin, begin + size, line}};
+  }
+};
+//@ end
+
+//@ primitive tensor_prefetch
+inline void tensor_prefetch(const CUtensorMap& map, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::check_map(map.map);
+}
+//@ end
+
+//@ primitive tensor_load needs SharedBarrier shared_place Line
+template <class Pointer>
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
+                        Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 2);
+}
+template <class Pointer>
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
+                        int z, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 3);
+}
+template <class Pointer>
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
+                        int z, int w, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 4);
+}
+template <class Pointer>
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
+                        int z, int w, int v, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w, v};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 5);
+}
+//@ end
+
+//@ primitive tensor_load_multicast needs SharedBarrier shared_place Line
+template <class Pointer>
+inline void tensor_load_multicast(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed,
+                                  uint16_t ranks, int x, int y,
+                                  Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 2);
+}
+template <class Pointer>
+inline void tensor_load_multicast(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed,
+                                  uint16_t ranks, int x, int y, int z,
+                                  Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 3);
+}
+template <class Pointer>
+inline void tensor_load_multicast(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed,
+                                  uint16_t ranks, int x, int y, int z, int w,
+                                  Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 4);
+}
+//@ end
+
+//@ primitive tensor_store needs shared_place Line
+template <class Pointer>
+inline void tensor_store(const CUtensorMap& map, const Pointer& from, int x, int y,
+                         Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y};
+  tilec_host::note(line.at);
+  tilec_host::bulk_store(map.map, shared_place(from, line.at), at, 2);
+}
+template <class Pointer>
+inline void tensor_store(const CUtensorMap& map, const Pointer& from, int x, int y, int z,
+                         Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z};
+  tilec_host::note(line.at);
+  tilec_host::bulk_store(map.map, shared_place(from, line.at), at, 3);
+}
+template <class Pointer>
+inline void tensor_store(const CUtensorMap& map, const Pointer& from, int x, int y, int z, int w,
+                         Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w};
+  tilec_host::note(line.at);
+  tilec_host::bulk_store(map.map, shared_place(from, line.at), at, 4);
+}
+//@ end
+
+//@ primitive bulk_commit
+inline void bulk_commit(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::bulk_commit();
+}
+//@ end
+
+//@ primitive bulk_wait_read
+template <int kGroups>
+inline void bulk_wait_read(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::bulk_wait(kGroups);
+}
+//@ end
+
+//@ primitive wgmma_fence
+inline void wgmma_fence(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::product_fence();
+}
+//@ end
+
+//@ primitive wgmma_commit
+inline void wgmma_commit(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::product_commit();
+}
+//@ end
+
+//@ primitive wgmma_wait
+template <int kGroups>
+inline void wgmma_wait(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::product_wait(kGroups);
+}
+//@ end
+
+//@ primitive settle needs Vector
+template <int kRows, int kCols, class T, int N>
+inline void settle(Vector<T, N> (&)[kRows][kCols]) {}
+//@ end
