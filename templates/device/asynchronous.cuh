@@ -146,18 +146,6 @@ __device__ __forceinline__ void registers_take() {
 }
 //@ end
 
-//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
-/// The CTA's dynamic shared memory, laid out as the struct T from the first multiple of its
-/// alignment on: the launch asks for that many bytes more.
-template <class T>
-__device__ __forceinline__ T& dynamic_shared_aligned() {
-  extern __shared__ uint4 dynamic_shared_storage[];
-  constexpr uint32_t kAlign = alignof(T);
-  const uint32_t skipped = (kAlign - shared_address(dynamic_shared_storage) % kAlign) % kAlign;
-  return *reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(dynamic_shared_storage) + skipped);
-}
-//@ end
-
 //@ primitive PanelTile
 /// kRows x kCols elements in panels of up to 128 bytes of columns, one panel behind the other. The
 /// 16-byte chunks of a row of a panel are exchanged by the row's number, as bulk copies with a

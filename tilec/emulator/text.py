@@ -83,6 +83,7 @@ def host_blocks() -> tuple[Block, ...]:
             place(needed, (*above, name))
         ordered[name] = block
 
+    place("warp_builtins", ())
     # The device's order, in which overloads and specialisations come before what instantiates them.
     for name in (*load_primitives().blocks, *host):
         place(name, ())
@@ -92,7 +93,8 @@ def host_blocks() -> tuple[Block, ...]:
 def prelude() -> str:
     """The header with everything that kernel text may use."""
     blocks = host_blocks()
-    headers = "".join(f"#include {h}\n" for h in sorted({h for b in blocks for h in b.includes}))
+    needed = {h for b in blocks for h in b.includes} - {"<cuda.h>"}  # engines.h has what is used of it
+    headers = "".join(f"#include {h}\n" for h in sorted(needed))
     body = "\n\n".join(block.text for block in blocks if block.text)
     noted = "".join(f"#define {n} tilec_host::note(__LINE__), {n}\n" for n in NOTED)
     return f'#include "runtime.h"\n{headers}\n#line {_FOREIGN} "{PRELUDE}"\n{body}\n{noted}'
