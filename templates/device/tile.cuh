@@ -200,6 +200,21 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 }
 //@ end
 
+//@ primitive combine_partials_by_lanes needs lane_id lane_reduce
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
+}
+//@ end
+
 //@ primitive SharedArray
 /// N elements of shared memory.
 template <class T, int N>

@@ -293,6 +293,20 @@ inline T combine_partials(const SharedArray<T, N>& partials, int line = __builti
 }
 //@ end
 
+//@ primitive combine_partials_by_lanes needs SharedPointer SharedArray lane_id lane_reduce
+template <class Op, int kCount, class T>
+inline T combine_partials_by_lanes(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  T total = Op::identity();
+  for (int i = lane_id(); i < kCount; i += 32) total = Op::combine(total, (partials + i).get());
+  return lane_reduce<Op, 32>(total, line);
+}
+template <class Op, int kCount, class T, int N>
+inline T combine_partials_by_lanes(const SharedArray<T, N>& partials, int line = __builtin_LINE()) {
+  return combine_partials_by_lanes<Op, kCount>(partials.at(0, line), line);
+}
+//@ end
+
 //@ primitive load_element needs SharedPointer
 template <class T>
 inline T load_element(const T* p, int line = __builtin_LINE()) {

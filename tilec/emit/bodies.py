@@ -128,7 +128,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.tiles
     ]
     shared += [
-        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];" for b in kernel.panels
+        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
+        for b in kernel.panels
     ]
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     everything = "\n".join([text, *prologue, *shared])
@@ -145,6 +146,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         ):
             constants[f"k{name}{axis.suffix}"] = number
     constants["kGroup"] = kernel.workers // kernel.batch
+    constants["kCtaThreads"] = kernel.threads
+    constants["kCluster"] = kernel.cluster
     constants["kInstances"] = kernel.batch
     words = set(_WORD.findall(everything))
     constants = {c: n for c, n in constants.items() if c in words}
@@ -224,12 +227,14 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
         rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
         return [*lanes, *rank, *_barriers(kernel)]
-    first = "static_cast<int>(blockIdx.x)"
+    first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
+    if kernel.cluster > 1:
+        first, number = f"{first} / kCluster", f"cluster_rank() * kCtaThreads + {number}"
     if kernel.batch > 1:
         first += " * kInstances + thread / kGroup"
     grid = decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
-        lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
+        lanes.insert(0, f"const int thread = {number};")
     return [*lanes, *grid]
 
 
@@ -240,7 +245,9 @@ def _barriers(kernel: k.Kernel) -> list[str]:
         lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
         lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
         lines.append("}")
-    meet = "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    meet = (
+        "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
+    )
     return [*lines, "barrier_init_fence();", "}", meet]
 
 

@@ -193,9 +193,8 @@ class Renderer:
                 step = f", {stride}" if stride != "1" else ""
                 offset = self.expr(expr.offset)
                 at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
-                return Text(
-                    f"combine_partials<{reduction(expr.op, expr.rep)}, {count}{step}>({at})"
-                )
+                function = "combine_partials_by_lanes" if expr.by_lanes else "combine_partials"
+                return Text(f"{function}<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
             case k.Identity():
                 return Text(f"{reduction(expr.op, expr.rep)}::identity()")
             case k.Apply():

@@ -326,6 +326,23 @@ class StoreShared(Op):
 
 
 @dataclass(frozen=True)
+class StoreCluster(Op):
+    """`shared.buffer[offset] = value` in every CTA of the cluster, by one warp that holds the value in all lanes."""
+
+    buffer: str
+    offset: Expr
+    value: Expr
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+
+@dataclass(frozen=True)
 class Elements(Op):
     """The ops once for each element of the current vector where every guard holds."""
 
@@ -485,9 +502,20 @@ class CopyFragment(Op):
 
 @dataclass(frozen=True)
 class CtaSync(Op):
-    """`__syncthreads()` for the named hazard."""
+    """`__syncthreads()` for the named hazard, or a barrier of all threads of the cluster."""
 
     hazard: str
+    cluster: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterArrive(Op):
+    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are."""
+
+
+@dataclass(frozen=True)
+class ClusterWait(Op):
+    """All threads of the cluster have arrived."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.axis_names import axis_names
 from tilec.passes.levels import (
     Transport,
+    cluster_levels,
     least_cta,
     levels,
     registers_of_rows,
@@ -261,15 +262,16 @@ class Assignment:
         limit = fast.capacity
         if others == 1:
             previous = 0
-            for threads, steps in self._steps(width):
-                capacity = threads * steps * width
+            one = [(threads, steps, 1) for threads, steps in self._steps(width)]
+            for threads, steps, ctas in one + self._clusters(width):
+                capacity = threads * steps * ctas * width
                 if self.transport == "window":
                     capacity -= width - 1
                 if capacity <= previous:
                     continue
-                level = self._level(width, threads, steps, {})
+                level = self._level(width, threads, steps, {}, ctas)
                 if level is None:
-                    break
+                    continue
                 previous = capacity
                 last = limit is not None and capacity >= limit
                 result.append((level, None if last else (fast.extent, Sym.of(capacity))))
@@ -277,6 +279,17 @@ class Assignment:
                     return result
         result.append((self._streaming(width), None))
         return result
+
+    def _clusters(self, width: int) -> list[tuple[int, int, int]]:
+        """(threads, vectors, CTAs) of the clusters that hold a row which is read more than once."""
+        held = self._held_words(width)
+        if not held or len(self.slots) > 1 or self.warps is not None or self.wide == 1:
+            return []
+        return [
+            (threads, steps, ctas)
+            for threads, steps, ctas in cluster_levels(self.target, self.transport)
+            if held * steps <= self._budget(threads)
+        ]
 
     def _steps(self, width: int) -> list[tuple[int, int]]:
         """(threads, vectors) by size."""
@@ -344,15 +357,21 @@ class Assignment:
         return words
 
     def _level(
-        self, width: int, threads: int, steps: int, others: Mapping[int, tuple[int, int]]
+        self,
+        width: int,
+        threads: int,
+        steps: int,
+        others: Mapping[int, tuple[int, int]],
+        ctas: int = 1,
     ) -> Level | None:
-        """The fast slot over `threads`, the other classes as given: (steps, threads)."""
+        """The fast slot over `threads` of each CTA, the other classes as given: (steps, threads)."""
+        across = threads * ctas
         axes: dict[int, LoopAxis] = {}
         for found in self.slots[0]:
             if found is not self.fast and found.capacity is None:
                 return None
-            own = steps if found is self.fast else -(-self._capacity(found) // (threads * width))
-            axes[found.number] = self._axis(found, blocked(own, threads, 1, width))
+            own = steps if found is self.fast else -(-self._capacity(found) // (across * width))
+            axes[found.number] = self._axis(found, blocked(own, across, 1, width))
         total = threads
         for slot in self.slots[1:]:
             for found in slot:
@@ -362,7 +381,7 @@ class Assignment:
         registers = self._registers(axes)
         if registers > self._budget(total) or total > self.target.threads_per_block:
             return None
-        return Level(axes, total, registers)
+        return Level(axes, total, registers, ctas=ctas)
 
     def _axis(self, found: AxisClass, layout: AxisLayout) -> LoopAxis:
         vectorised = self.wide > 1 and found in self.slots[0]

@@ -8,8 +8,8 @@ from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked
-from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.ir.symbolic import Sym
+from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
@@ -151,8 +151,12 @@ class ProductAssignment(Assignment):
 
     def _not_empty(self) -> list[LaunchCondition]:
         """A tensor map needs a tensor with elements."""
-        names = {o.load.access.tensor for p in self.products.plans.values()
-                 for o in (p.a, p.b) if isinstance(o, Staged) and o.load is not None}
+        names = {
+            o.load.access.tensor
+            for p in self.products.plans.values()
+            for o in (p.a, p.b)
+            if isinstance(o, Staged) and o.load is not None
+        }
         dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
         return [
             t.HostOp(">", (dim, Sym.of(0)))

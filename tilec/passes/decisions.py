@@ -41,6 +41,7 @@ def describe(
         "condition": condition_text(condition) or "always",
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
+        **({"ctas_of_an_instance": variant.level.ctas} if variant.level.ctas > 1 else {}),
         "resident_ctas_asked": kernel.blocks_per_sm,
         "grid": [{"loop": d.name, "trips": str(d.trips), "order": _order(d)} for d in kernel.grid],
         "held_registers": variant.level.words,

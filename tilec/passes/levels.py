@@ -32,6 +32,12 @@ MORE_STREAMS = (
 WINDOWS = ((16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5))
 """For windows, which reach one vector further than the row."""
 
+CLUSTERS = ((512, 8, 4), (512, 8, 8), (1024, 8, 8))
+"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size: two CTAs on an SM as long as the row allows it."""
+
+CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (1024, 5, 8))
+"""The same for windows."""
+
 SINGLES = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
 """For single elements, whose addresses and predicates take registers too."""
 
@@ -63,6 +69,14 @@ def levels(transport: Transport, streams: int, windows: bool) -> tuple[tuple[int
             return WINDOWS
         case "single":
             return FEW_SINGLES if windows else SINGLES
+
+
+def cluster_levels(target: Target, transport: Transport) -> tuple[tuple[int, int, int], ...]:
+    """(threads, vectors per thread, CTAs) for longer rows, by size; none where the target
+    has no clusters, or too few registers for them."""
+    if "row_clusters" not in target.features or transport == "single":
+        return ()
+    return CLUSTERS if transport == "aligned" else CLUSTERS_OF_WINDOWS
 
 
 def least_cta(steps: int) -> int:

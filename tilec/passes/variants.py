@@ -24,6 +24,8 @@ class Level:
     threads: int
     words: int
     streams: frozenset[int] = frozenset()
+    ctas: int = 1
+    """CTAs of a cluster that hold one instance together, `threads` each"""
 
 
 @dataclass(frozen=True)

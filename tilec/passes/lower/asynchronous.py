@@ -1,8 +1,8 @@
 """The asynchronous form of a nest: what the producer does, and what the products of the consumers wait for and release.
 
-    producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
-               the bytes, start the copies
-    consumers  everything else; a product waits for its tiles, and releases their slots when it is done
+producer   for each instance: the loops around operand tiles; for each tile: wait until its slot is free, announce
+           the bytes, start the copies
+consumers  everything else; a product waits for its tiles, and releases their slots when it is done
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_fragment, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import all_ops
-from tilec.source.text import Span
 
 
 class Roles:
@@ -261,9 +260,7 @@ class Roles:
             for channel in ending:
                 self._release(channel, previous=True)
             body, context.out = tuple(context.out), outer
-            context.out.append(
-                k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body)
-            )
+            context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
             context.out += [a.RingAdvance(self.rings[c]) for c in ending]
             if self.leaving is not None and self.leaving.departure.deferred:
                 context.out.append(self.leaving.chunks(self, trip=trip))
@@ -374,7 +371,9 @@ class Leaving:
         self.buffer = a.PanelBuffer(
             context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
         )
-        self.fragment = k.Fragment(context.names.unique(f"{name}_out"), rep, context.ordered(self.axes))
+        self.fragment = k.Fragment(
+            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
+        )
         self.before: list[k.Op] = []
         self.map = ""
         self.final: k.Op = a.BulkDrain()
@@ -416,7 +415,9 @@ class Leaving:
         """Pack the tile and note where it goes; send it now unless it is deferred."""
         context = self.context
         store = self.departure.store
-        rounded_fragment(context, store.value, self.axes, self.fragment, store.span, not self.departure.deferred)
+        rounded_fragment(
+            context, store.value, self.axes, self.fragment, store.span, not self.departure.deferred
+        )
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
         for n, place in enumerate(self.places):
