@@ -25,7 +25,7 @@ TWO_STREAMS = (
 """The same where a step reads two vectors, both of which are in flight at once."""
 
 MORE_STREAMS = (
-    (16, 2), (32, 2), (64, 2), (128, 2), (256, 2), (128, 8), (256, 8), (512, 8), (1024, 8),
+    (16, 2), (32, 2), (64, 2), (128, 2), (256, 2), (256, 4), (512, 4), (512, 8), (1024, 8),
 )  # fmt: skip
 """The same for three or more."""
 
@@ -91,7 +91,7 @@ def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
     if window:
         shifts = REGISTERS_OF_SHIFTS if streams >= 3 and steps >= 4 else 0
         return max(window, registers) + shifts
-    if streams >= 3 and steps < 4:
+    if streams >= 3 and steps < 8:
         registers += REGISTERS_OF_STREAMS
     return registers
 
