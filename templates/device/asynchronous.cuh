@@ -405,6 +405,14 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 }
 //@ end
 
+//@ primitive renew
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+//@ end
+
 //@ primitive RingPlace
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
@@ -464,4 +472,32 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     bulk_commit();
   }
 }
+//@ end
+
+//@ primitive clear_outside needs PanelTile Vector store_shared_vector
+/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in [begin, end).
+template <int kThreads, int kAxis, class T, int kRows, int kCols>
+__device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
+                                              int thread) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kRows * kCols / kChunk;
+#pragma unroll 1
+  for (int n = thread; n < kChunks; n += kThreads) {
+    const int row = n / (kCols / kChunk);
+    const int col = n % (kCols / kChunk) * kChunk;
+    if constexpr (kAxis == 0) {
+      if (row < begin || row >= end) store_shared_vector(tile.at(row, col), Vector<T, kChunk>{});
+    } else if (col < begin || col + kChunk > end) {
+#pragma unroll 1
+      for (int i = 0; i < kChunk; ++i) {
+        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
+      }
+    }
+  }
+}
+//@ end
+
+//@ primitive kFirstTurn
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
 //@ end

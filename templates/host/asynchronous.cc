@@ -15,14 +15,15 @@ uint64_t state_of(uint32_t at) { return kBarrierState | at; }
 PhaseBarrier& barrier_at(Block& owner, uint32_t at) {
   const auto found = owner.phase_barriers.find(at);
   if (found == owner.phase_barriers.end()) {
-    fault(kBarrierUse, -1, 0, "uses the barrier at byte %u of shared memory before it is initialised", at);
+    fault(kBarrierUse, -1, 0,
+          "uses the barrier at byte %u of shared memory before it is initialised", at);
   }
   PhaseBarrier& b = found->second;
   uint64_t state;
   memcpy(&state, owner.shared + at, sizeof(state));
   if (state != state_of(at)) {
-    fault(kBarrierUse, -1, 0, "uses the barrier at byte %u of shared memory, over which something is written",
-          at);
+    fault(kBarrierUse, -1, 0,
+          "uses the barrier at byte %u of shared memory, over which something is written", at);
   }
   const Fiber& author = fiber_at(owner, thread_of(b.init));
   const std::vector<uint32_t>& clocks = clocks_of(*self);
@@ -31,7 +32,8 @@ PhaseBarrier& barrier_at(Block& owner, uint32_t at) {
   if (!seen) {
     fault(kBarrierUse, author.thread, b.init_line,
           "uses the barrier at byte %u of shared memory, and none of all threads is behind its "
-          "initialisation", at);
+          "initialisation",
+          at);
   }
   return b;
 }
@@ -46,8 +48,10 @@ void end_phase(Block& owner, PhaseBarrier& b) {
     Fiber& other = fiber_at(owner, number);
     if (other.wanted < b.phase) {
       fault(kBarrierUse, other.thread, other.line,
-            "ends a second phase of the barrier at byte %u of shared memory before thread %d has seen "
-            "the end of the first one", b.at, other.thread);
+            "ends a second phase of the barrier at byte %u of shared memory before thread %d has "
+            "seen "
+            "the end of the first one",
+            b.at, other.thread);
     }
     other.state = kReady;
   }
@@ -59,15 +63,15 @@ void end_phase(Block& owner, PhaseBarrier& b) {
 void count_bytes(PhaseBarrier& b, int64_t bytes) {
   b.bytes += bytes;
   if (b.bytes > kMostCounted || b.bytes < -kMostCounted) {
-    fault(kTransactions, -1, 0, "counts %lld bytes at the barrier at byte %u of shared memory, and a phase "
-          "has at most %d", static_cast<long long>(b.bytes), b.at, kMostCounted);
+    fault(kTransactions, -1, 0,
+          "counts %lld bytes at the barrier at byte %u of shared memory, and a phase "
+          "has at most %d",
+          static_cast<long long>(b.bytes), b.at, kMostCounted);
   }
 }
 
 /// Where byte `o` of the CTA's memory lies under a swizzle: chunks of a row by the row's number.
-uint32_t swizzled(uint32_t o, int span) {
-  return span ? o ^ ((o >> 7 & (span / 16 - 1)) << 4) : o;
-}
+uint32_t swizzled(uint32_t o, int span) { return span ? o ^ ((o >> 7 & (span / 16 - 1)) << 4) : o; }
 
 /// The oldest load of a barrier arrives.
 void land(Block& owner, PhaseBarrier& b) {
@@ -79,7 +83,8 @@ void land(Block& owner, PhaseBarrier& b) {
   for (const BoxRow& source : box.rows) {
     memset(row.data(), 0, row.size());
     if (source.bytes) {
-      memcpy(row.data() + source.skipped, reinterpret_cast<const void*>(source.place), source.bytes);
+      memcpy(row.data() + source.skipped, reinterpret_cast<const void*>(source.place),
+             source.bytes);
     }
     for (int i = 0; i < box.row_bytes; i += kChunkBytes) {
       memcpy(owner.shared + swizzled(at + i, box.swizzle), row.data() + i, kChunkBytes);
@@ -130,12 +135,15 @@ void arrive(const void* barrier, int rank, int64_t bytes) {
   Fiber& fiber = me();
   const bool remote = &owner != fiber.cta;
   if (remote && !b.fenced) {
-    fault(kBarrierUse, -1, b.init_line, "arrives at a barrier of another CTA, and no `barrier_init_fence` "
+    fault(kBarrierUse, -1, b.init_line,
+          "arrives at a barrier of another CTA, and no `barrier_init_fence` "
           "is behind its initialisation");
   }
   if (b.missing == 0) {
-    fault(kBarrierUse, -1, 0, "arrives at the barrier at byte %u of shared memory, at which all %d of the "
-          "phase have arrived", at, b.arrivals);
+    fault(kBarrierUse, -1, 0,
+          "arrives at the barrier at byte %u of shared memory, at which all %d of the "
+          "phase have arrived",
+          at, b.arrivals);
   }
   if (bytes) {
     b.expect_line = fiber.line;
@@ -211,7 +219,8 @@ void phase_wait(const void* barrier, int parity) {
   Fiber& fiber = me();
   Block& block = block_of(self);
   PhaseBarrier& b = barrier_at(block, place_of_barrier(barrier));
-  if (parity != 0 && parity != 1) fault(kBarrierUse, -1, 0, "waits for a phase of parity %d", parity);
+  if (parity != 0 && parity != 1)
+    fault(kBarrierUse, -1, 0, "waits for a phase of parity %d", parity);
   if ((b.phase & 1) == parity) {
     fiber.phase_barrier = &b;
     fiber.wanted = b.phase;
@@ -246,10 +255,12 @@ void describe_wait(const Fiber& fiber, char* text, size_t size) {
   char lag[80] = "";
   const int64_t behind = b.phase - b.seen[fiber.number];
   if (behind >= 2) {
-    snprintf(lag, sizeof(lag), " (%lld phases have ended since it last waited)", static_cast<long long>(behind));
+    snprintf(lag, sizeof(lag), " (%lld phases have ended since it last waited)",
+             static_cast<long long>(behind));
   }
   snprintf(text, size,
-           "waits for phase %lld of the barrier at byte %u of shared memory, at which %d of %d have arrived "
+           "waits for phase %lld of the barrier at byte %u of shared memory, at which %d of %d "
+           "have arrived "
            "and %lld bytes are missing%s",
            static_cast<long long>(b.phase), b.at, b.arrivals - b.missing, b.arrivals,
            static_cast<long long>(b.bytes), lag);
@@ -276,8 +287,8 @@ std::shared_ptr<Box> box_of(const TensorMap& map, const int* at, int axes, bool 
   box->bytes = rows * box->row_bytes;
   box->swizzle = map.swizzle;
   if (map.swizzle && box->row_bytes != map.swizzle && rows > 1) {
-    fault(kDescriptor, -1, 0, "copies rows of %d bytes, which do not fill the swizzle's %d", box->row_bytes,
-          map.swizzle);
+    fault(kDescriptor, -1, 0, "copies rows of %d bytes, which do not fill the swizzle's %d",
+          box->row_bytes, map.swizzle);
   }
   const int64_t first = std::max<int64_t>(0, -int64_t(at[0]));
   const int64_t last = std::min<int64_t>(map.box[0], static_cast<int64_t>(map.dims[0]) - at[0]);
@@ -306,7 +317,8 @@ std::shared_ptr<Box> box_of(const TensorMap& map, const int* at, int axes, bool 
 
 void check_place(const SharedAddress& where, const Box& box, bool store) {
   note(where.line);
-  if (where.at < where.begin || where.at + box.bytes > where.end || where.end > self->cta->shared_bytes) {
+  if (where.at < where.begin || where.at + box.bytes > where.end ||
+      where.end > self->cta->shared_bytes) {
     shared_bounds(where, box.bytes, store);
   }
   if (where.at % 128 != 0) misaligned(where.at, 128, "shared");
@@ -329,7 +341,8 @@ void bulk_load(const SharedAddress& to, const TensorMap& map, const void* barrie
     PhaseBarrier& b = barrier_at(owner, place);
     const bool own_cta = &owner == fiber.cta;
     if (own_cta ? !b.proxied && !b.fenced : !b.fenced) {
-      fault(kBarrierUse, -1, b.init_line, "has a copy counted by a barrier, and no `barrier_init_fence` is "
+      fault(kBarrierUse, -1, b.init_line,
+            "has a copy counted by a barrier, and no `barrier_init_fence` is "
             "behind its initialisation");
     }
     check_async_write(owner, begin, box->bytes);
@@ -455,7 +468,8 @@ void meet_cluster(Cluster& cluster) {
 
 void check_thread_end() {
   const Fiber& fiber = me();
-  if (!fiber.stores.empty()) fault(kUnwaited, -1, 0, "ends with bulk stores that are not committed");
+  if (!fiber.stores.empty())
+    fault(kUnwaited, -1, 0, "ends with bulk stores that are not committed");
   if (!fiber.store_groups.empty()) {
     fault(kUnwaited, -1, 0, "ends with bulk stores that may still read shared memory");
   }
@@ -474,17 +488,20 @@ bool check_cta_end(Block& block) {
       const int line = issuer.line;
       issuer.line = b.loads.front().line;
       record_for(issuer, kTransactions, -1, 0,
-                 "starts a copy whose bytes, counted at the barrier at byte %u of shared memory, nobody has "
-                 "waited for when the CTA ends", at);
+                 "starts a copy whose bytes, counted at the barrier at byte %u of shared memory, "
+                 "nobody has "
+                 "waited for when the CTA ends",
+                 at);
       issuer.line = line;
       return false;
     }
     if (b.bytes) {
       const bool more = b.bytes > 0;
-      record_for(fiber, kTransactions, -1, 0,
-                 "ends with %lld bytes at the barrier at byte %u of shared memory that %s",
-                 static_cast<long long>(more ? b.bytes : -b.bytes), at,
-                 more ? "were announced and have not landed" : "have landed and were not announced");
+      record_for(
+          fiber, kTransactions, -1, 0,
+          "ends with %lld bytes at the barrier at byte %u of shared memory that %s",
+          static_cast<long long>(more ? b.bytes : -b.bytes), at,
+          more ? "were announced and have not landed" : "have landed and were not announced");
       return false;
     }
     if (b.remote_phase < 0 || cluster_of(block).meetings > b.remote_meeting) continue;
@@ -492,8 +509,10 @@ bool check_cta_end(Block& block) {
     for (const auto& [thread, phases] : b.seen) seen = seen || phases > b.remote_phase;
     if (!seen) {
       record_for(fiber, kCluster, -1, 0,
-                 "ends its CTA, and nobody in it has waited for what another one did at the barrier at byte "
-                 "%u of shared memory", at);
+                 "ends its CTA, and nobody in it has waited for what another one did at the "
+                 "barrier at byte "
+                 "%u of shared memory",
+                 at);
       return false;
     }
   }

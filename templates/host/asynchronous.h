@@ -129,7 +129,7 @@ inline bool is_elected(int line = __builtin_LINE()) {
 template <class T>
 inline T& dynamic_shared_aligned(int line = __builtin_LINE()) {
   tilec_host::note(line);
-  return *static_cast<T*>(tilec_host::dynamic_shared_aligned(sizeof(T), alignof(T)));
+  return *static_cast<T*>(tilec_host::dynamic_shared_aligned(alignof(T)));
 }
 //@ end
 
@@ -149,7 +149,8 @@ struct alignas(1024) PanelTile {
 
   SharedPointer<T> at(int row, int col, int line = __builtin_LINE()) const {
     const int place = col % kPanel * static_cast<int>(sizeof(T));
-    return pointer(row, col, (place / 16 ^ row * kSpan / 128 % (kSpan / 16)) * 16 + place % 16, line);
+    return pointer(row, col, (place / 16 ^ row * kSpan / 128 % (kSpan / 16)) * 16 + place % 16,
+                   line);
   }
   SharedPointer<T> panel(int row, int col, int line = __builtin_LINE()) const {
     return pointer(row, col, 0, line);
@@ -175,29 +176,29 @@ inline void tensor_prefetch(const CUtensorMap& map, int line = __builtin_LINE())
 
 //@ primitive tensor_load needs SharedBarrier shared_place Line
 template <class Pointer>
-inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
-                        Line line = Line(__builtin_LINE())) {
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,
+                        int y, Line line = Line(__builtin_LINE())) {
   const int at[] = {x, y};
   tilec_host::note(line.at);
   tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 2);
 }
 template <class Pointer>
-inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
-                        int z, Line line = Line(__builtin_LINE())) {
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,
+                        int y, int z, Line line = Line(__builtin_LINE())) {
   const int at[] = {x, y, z};
   tilec_host::note(line.at);
   tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 3);
 }
 template <class Pointer>
-inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
-                        int z, int w, Line line = Line(__builtin_LINE())) {
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,
+                        int y, int z, int w, Line line = Line(__builtin_LINE())) {
   const int at[] = {x, y, z, w};
   tilec_host::note(line.at);
   tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 4);
 }
 template <class Pointer>
-inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x, int y,
-                        int z, int w, int v, Line line = Line(__builtin_LINE())) {
+inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,
+                        int y, int z, int w, int v, Line line = Line(__builtin_LINE())) {
   const int at[] = {x, y, z, w, v};
   tilec_host::note(line.at);
   tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 5);

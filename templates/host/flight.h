@@ -24,8 +24,8 @@ constexpr int kGroupThreads = 128;
 struct Reading {
   std::bitset<kChunks> chunks;
   uint32_t first, last;
-  int left;                    // chunks that nobody has written since
-  int number, threads, line;   // the first of its threads, by its number in the cluster
+  int left;                   // chunks that nobody has written since
+  int number, threads, line;  // the first of its threads, by its number in the cluster
   int unfinished;
   std::vector<uint32_t> done;  // by thread: its clock behind the wait, 0: has not waited
 };
@@ -63,14 +63,14 @@ struct PhaseBarrier {
   int64_t bytes;          // announced and not landed
   int64_t phase;          // how many have ended
   int agent;
-  uint64_t init;          // the stamp of its initialisation
+  uint64_t init;  // the stamp of its initialisation
   int init_line, expect_line;
-  bool fenced, proxied;   // init is seen by the cluster, by asynchronous copies
-  bool known;             // by all threads of the cluster
+  bool fenced, proxied;              // init is seen by the cluster, by asynchronous copies
+  bool known;                        // by all threads of the cluster
   std::vector<uint32_t> now, ended;  // what arrivals know, and did when the last phase ended
   std::vector<int> waiting;          // numbers of threads that have not gone on
   std::deque<BulkLoad> loads;
-  std::map<int, int64_t> seen;       // by thread: how many phases had ended when it last waited
+  std::map<int, int64_t> seen;           // by thread: how many phases had ended when it last waited
   int64_t remote_phase, remote_meeting;  // of the last arrival from another CTA, -1: none
 };
 

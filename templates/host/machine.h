@@ -34,7 +34,7 @@ struct Copy {
 };
 
 struct Fiber : Thread {
-  std::vector<uint32_t> clocks;         // by number: what it knows of others, in epoch `seen_epoch`
+  std::vector<uint32_t> clocks;  // by number: what it knows of others, in epoch `seen_epoch`
   Context context;
   State state;
   uint32_t mask;      // of the collective that it waits in
@@ -44,10 +44,11 @@ struct Fiber : Thread {
   std::vector<uint32_t> fences;         // the clocks that its proxy fences began
   PhaseBarrier* phase_barrier;          // that it waits at, for the end of phase `wanted`
   int64_t wanted;
-  std::vector<BulkStore> stores;        // as open and groups
+  std::vector<BulkStore> stores;  // as open and groups
   std::deque<std::vector<BulkStore>> store_groups;
-  int64_t products, products_waited;    // that it started since it last committed; that are done
-  std::deque<int64_t> product_groups;   // the last product of each
+  int64_t products, products_waited;   // that it started since it last committed; that are done
+  std::deque<int64_t> product_groups;  // the last product of each
+  bool registers_fenced;               // since it last got accumulators back
 };
 
 /// Lanes that wait for each other. Masks that are in use at once share no lane: the lowest one
@@ -100,7 +101,7 @@ struct Block : Cta {
   Barrier barriers[kBarriers];
   std::map<uint32_t, PhaseBarrier> phase_barriers;  // by their place
   std::list<std::shared_ptr<Reading>> readings;
-  std::vector<uint16_t> chunk_readings;             // how many of them cover a chunk
+  std::vector<uint16_t> chunk_readings;  // how many of them cover a chunk
   std::vector<Warpgroup> warpgroups;
   Zeroed<unsigned char> memory;
   Zeroed<Shadow> shadows;
@@ -238,8 +239,8 @@ inline void acquire(Thread& t, const std::vector<uint32_t>& from) { join(clocks_
 
 /// Checks that `clocks` know of everything that was written to bytes which an operation beside the
 /// threads is to read, and that it passed a proxy fence.
-void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
-                      const char* what);
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at,
+                      int bytes, const char* what);
 
 /// Checks that this thread knows of every access to bytes that such an operation is to write.
 void check_async_write(Block& owner, uint32_t at, int bytes);

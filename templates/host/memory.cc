@@ -75,12 +75,14 @@ void* dynamic_shared() {
   return block.shared + dynamic_begin(block);
 }
 
-void* dynamic_shared_aligned(uint32_t bytes, uint32_t align) {
+void* dynamic_shared_aligned(uint32_t align) {
+  Block& block = block_of(self);
   const uint32_t asked = machine.launch->shared_bytes;
-  if (align > 1024 || bytes + align > asked) {
-    fault(kSharedBounds, -1, 0, "lays out %u bytes, aligned to %u, in %u of dynamic shared memory", bytes,
-          align, asked);
+  if (align > 1024 || align > asked) {
+    fault(kSharedBounds, -1, 0, "aligns %u bytes of dynamic shared memory to %u", asked, align);
   }
+  // Where the memory begins is not known: `align` bytes of it may lie in front of the struct.
+  block.shared_bytes = dynamic_begin(block) + asked - align;
   return dynamic_shared();
 }
 
@@ -172,7 +174,8 @@ bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t sta
   const Fiber* other = author_of(block, stamp, who, sizeof(who));
   fault(kProxyFence, other->thread, other->line,
         "%s byte %u of shared memory beside the threads, and %s has not executed `fence_async` "
-        "between its write and the barrier", verb, at, who);
+        "between its write and the barrier",
+        verb, at, who);
 }
 
 }  // namespace
@@ -237,16 +240,15 @@ void write_peer(const SharedAddress& where, int rank, const void* from, int byte
 
 // ---- accesses beside the threads
 
-void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at, int bytes,
-                      const char* what) {
-  uint64_t last = 0;
+void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at,
+                      int bytes, const char* what) {
+  uint64_t last = ~uint64_t(0);
   for (uint32_t end = at + bytes; at < end; ++at) {
     const Shadow& s = block.shadow[at];
     if (s.pending) under_way(block, what, at);
     if (s.write == last) continue;
     last = s.write;
     if (epoch_of(s.write) < block.first_epoch) {
-      last = 0;
       unwritten(at);
     } else if (!known(block, clocks, s.write)) {
       race(block, what, at, s.write, "written");
@@ -308,7 +310,8 @@ void begin_reading(Block& block, const std::shared_ptr<Reading>& reading) {
   }
   block.readings.push_back(reading);
   ++block.reading;
-  for (uint32_t c = reading->first; c <= reading->last; ++c) block.chunk_readings[c] += reading->chunks[c];
+  for (uint32_t c = reading->first; c <= reading->last; ++c)
+    block.chunk_readings[c] += reading->chunks[c];
 }
 
 // ---- asynchronous copies

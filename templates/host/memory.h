@@ -343,6 +343,10 @@ inline int8_t load_nibble(const i4_t* p, int64_t offset, int line = __builtin_LI
 }
 //@ end
 
+//@ primitive renew
+inline void renew(int&) {}
+//@ end
+
 //@ primitive opaque_zero
 inline unsigned opaque_zero() { return 0; }
 //@ end

@@ -98,6 +98,7 @@ void start_block(Block& block, int number, int slot) {
     fiber.store_groups.clear();
     fiber.products = fiber.products_waited = 0;
     fiber.product_groups.clear();
+    fiber.registers_fenced = false;
     prepare_context(fiber.context, machine.stacks->at(slot * threads + i), machine.stacks->bytes(),
                     fiber_main);
   }
@@ -162,7 +163,8 @@ void report_deadlock(const Fiber& fiber) {
   if (fiber.state == kPhase) describe_wait(fiber, how, sizeof(how));
   const Fiber* other = waits_elsewhere(fiber);
   char lines[80] = "";
-  if (other) snprintf(lines, sizeof(lines), "; thread %d waits at line %d", other->thread, other->line);
+  if (other)
+    snprintf(lines, sizeof(lines), "; thread %d waits at line %d", other->thread, other->line);
   record_for(fiber, kDeadlock, other ? other->thread : -1, other ? other->line : 0,
              "%s, and no thread of the %d resident CTAs can go on%s", how,
              static_cast<int>(machine.blocks.size()), lines);
@@ -180,7 +182,7 @@ void report_stuck() {
     if (!block.active) continue;
     for (Fiber& fiber : block.fibers) {
       if (waits_for_engine(fiber)) {
-        if (!polling) polling = &fiber;
+        if (!polling || (polling->state == kWhole && fiber.state != kWhole)) polling = &fiber;
         continue;
       }
       if (fiber.state == kWarpgroup) {
@@ -313,8 +315,9 @@ bool fits_cluster(Launch* launch, int cluster) {
   f.other = -1;
   if (launch->cluster != cluster) {
     f.code = kCluster;
-    snprintf(f.text, sizeof(f.text), "is launched in clusters of %d CTAs, and its attribute says %d",
-             launch->cluster, cluster);
+    snprintf(f.text, sizeof(f.text),
+             "is launched in clusters of %d CTAs, and its attribute says %d", launch->cluster,
+             cluster);
   } else if (launch->grid % cluster != 0 || cluster > 8) {
     f.code = kCluster;
     snprintf(f.text, sizeof(f.text), "is launched with %lld CTAs in clusters of %d",

@@ -63,6 +63,7 @@ enum Code : int32_t {
   kUnwaited = 943,
   kRegisters = 944,
   kCluster = 945,
+  kRegisterFence = 946,
 };
 
 /// When an asynchronous write lands: at the wait that covers it, at its issue, or anywhere between.
@@ -132,7 +133,8 @@ struct Cta {
   Shadow* shadow;
   uint32_t shared_bytes;
   uint32_t epoch, first_epoch;
-  int32_t pending, reading;  // bytes that copies are to write, operations that read beside the threads
+  int32_t pending,
+      reading;  // bytes that copies are to write, operations that read beside the threads
 };
 
 extern Thread* self;
@@ -256,8 +258,8 @@ void* static_shared(uint32_t bytes, uint32_t align);
 /// The dynamic shared memory behind it.
 void* dynamic_shared();
 
-/// The same for a struct of `bytes`, whose launch asks for `align` bytes more.
-void* dynamic_shared_aligned(uint32_t bytes, uint32_t align);
+/// The same for a struct whose launch asks for `align` bytes more.
+void* dynamic_shared_aligned(uint32_t align);
 
 // ---- asynchronous copies of this thread
 
@@ -299,7 +301,7 @@ struct Call<void (*)(A...)> {
 
 /// `cluster` is what the kernel's attribute says.
 template <class Function>
-int enter(Launch* launch, Function kernel, int cluster) {
+int enter(Launch* launch, Function kernel, int cluster = 1) {
   if (!fits_cluster(launch, cluster)) return 1;
   return run(launch, &Call<Function>::go, reinterpret_cast<void*>(kernel));
 }

@@ -27,8 +27,8 @@ void meet_warpgroup(void* mine, const char* name, F finish) {
   if (group.arrived == 0) {
     group.line = fiber.line;
   } else if (group.line != fiber.line) {
-    fault(kDivergence, -1, group.line, "calls %s while others of its warpgroup are at line %d", name,
-          group.line);
+    fault(kDivergence, -1, group.line, "calls %s while others of its warpgroup are at line %d",
+          name, group.line);
   }
   group.mine[fiber.thread - first] = mine;
   if (++group.arrived < kGroupThreads) {
@@ -71,8 +71,8 @@ uint32_t place_of(const Descriptor& d, bool mn_major, int n, int k, int element)
          k % 8 * (d.span ? d.span : 16) + n % panel * element;
   } else {
     const int byte = k * element;
-    at = n / 8 * d.stride + (d.span ? n % 8 * d.span + byte
-                                    : byte / 16 * d.leading + n % 8 * 16 + byte % 16);
+    at = n / 8 * d.stride +
+         (d.span ? n % 8 * d.span + byte : byte / 16 * d.leading + n % 8 * 16 + byte % 16);
   }
   at += d.start;
   const uint32_t row = d.span ? at >> 7 & (d.span / 16 - 1) : 0;
@@ -88,7 +88,8 @@ void mark(Reading& reading, const Descriptor& d, bool mn_major, int count, Opera
     for (int k = 0; k < depth; k += mn_major ? 1 : run) {
       const uint32_t at = place_of(d, mn_major, n, k, element);
       if (at + 16 > self->cta->shared_bytes) {
-        fault(kSharedBounds, -1, 0, "has an operand with 16 bytes at byte %u of %u of shared memory", at,
+        fault(kSharedBounds, -1, 0,
+              "has an operand with 16 bytes at byte %u of %u of shared memory", at,
               self->cta->shared_bytes);
       }
       reading.chunks[at / 16] = true;
@@ -124,11 +125,11 @@ const double* table_of(Operand kind) {
     t.resize(kind == kF16 ? 1 << 16 : 1 << 8);
     for (size_t i = 0; i < t.size(); ++i) {
       const uint32_t bits = static_cast<uint32_t>(i);
-      t[i] = kind == kF16 ? small_float(bits, 5, 10, true)
+      t[i] = kind == kF16    ? small_float(bits, 5, 10, true)
              : kind == kE4m3 ? small_float(bits, 4, 3, false)
              : kind == kE5m2 ? small_float(bits, 5, 2, true)
-             : kind == kS8 ? static_cast<double>(static_cast<int8_t>(bits))
-                           : static_cast<double>(bits);
+             : kind == kS8   ? static_cast<double>(static_cast<int8_t>(bits))
+                             : static_cast<double>(bits);
     }
   }
   return t.data();
@@ -196,7 +197,8 @@ void compute(Product& p) {
     const Descriptor d = decode(p.a, "a");
     for (int row = 0; row < kRows; ++row) {
       for (int k = 0; k < depth; ++k) {
-        left[k][row] = value_of(form.left, shared + place_of(d, form.transposed_a, row, k, element));
+        left[k][row] =
+            value_of(form.left, shared + place_of(d, form.transposed_a, row, k, element));
       }
     }
   }
@@ -258,7 +260,8 @@ struct Brought {
 };
 
 /// The accumulators of a product: those of one under way, or new ones.
-std::shared_ptr<Sums> sums_for(const Warpgroup& group, const Brought* const* brought, bool integer) {
+std::shared_ptr<Sums> sums_for(const Warpgroup& group, const Brought* const* brought,
+                               bool integer) {
   const int columns = brought[0]->form->columns;
   for (const Product& p : group.products) {
     bool same = p.sums->columns == columns, apart = true;
@@ -295,7 +298,8 @@ std::shared_ptr<Reading> reading_of(const Brought& brought, int number) {
   reading->threads = reading->unfinished = kGroupThreads;
   reading->line = self->line;
   reading->done.resize(kGroupThreads);
-  for (uint32_t c = reading->first; c < kChunks; c = static_cast<uint32_t>(reading->chunks._Find_next(c))) {
+  for (uint32_t c = reading->first; c < kChunks;
+       c = static_cast<uint32_t>(reading->chunks._Find_next(c))) {
     reading->last = c;
   }
   return reading;
@@ -318,20 +322,37 @@ void start(Warpgroup& group) {
   for (int t = 1; t < kGroupThreads; ++t) {
     const Brought& other = *brought[t];
     if (other.a != mine.a || other.b != mine.b || other.accumulate != mine.accumulate) {
-      fault(kDescriptor, first + t, 0, "starts a product whose descriptors differ between threads %d and %d",
-            first, first + t);
+      fault(kDescriptor, first + t, 0,
+            "starts a product whose descriptors differ between threads %d and %d", first,
+            first + t);
     }
   }
   const bool early = machine.launch->mode == kEarly;
   const ProductForm& form = *mine.form;
   const auto sums = sums_for(group, brought, form.left == kS8 || form.left == kU8);
-  Product p{++group.started, form, mine.a, mine.b, mine.accumulate, false, {}, sums,
+  for (int t = 0; t < kGroupThreads; ++t) {
+    if (sums->last == 0 && !block.fibers[first + t].registers_fenced) {
+      fault(kRegisterFence, first + t, 0,
+            "starts a product, and thread %d has not executed `wgmma_fence` since it got registers "
+            "of the last one back",
+            first + t);
+    }
+  }
+  Product p{++group.started,
+            form,
+            mine.a,
+            mine.b,
+            mine.accumulate,
+            false,
+            {},
+            sums,
             reading_of(mine, block.fibers[first].number)};
   sums->last = p.number;
   common_knowledge(group, block, first);
   const Reading& reading = *p.reading;
   for (uint32_t c = reading.first; c <= reading.last; ++c) {
-    if (reading.chunks[c]) check_async_read(block, group.known, c * kChunkBytes, kChunkBytes, "multiplies");
+    if (reading.chunks[c])
+      check_async_read(block, group.known, c * kChunkBytes, kChunkBytes, "multiplies");
   }
   begin_reading(block, p.reading);
   for (int t = 0; t < kGroupThreads; ++t) {
@@ -353,13 +374,20 @@ void start(Warpgroup& group) {
 void product_start(const ProductForm& form, void* top, void* bottom, uint64_t a,
                    const uint32_t* registers, uint64_t b, bool accumulate) {
   drift_engines();
-  Brought mine{static_cast<uint32_t*>(top), static_cast<uint32_t*>(bottom), a, b, accumulate, registers, &form};
+  Brought mine{static_cast<uint32_t*>(top),
+               static_cast<uint32_t*>(bottom),
+               a,
+               b,
+               accumulate,
+               registers,
+               &form};
   meet_warpgroup(&mine, "`wgmma`", start);
 }
 
 void product_fence() {
   warpgroup_of(me());
   collective(~0u, nullptr, nullptr, "`wgmma_fence`");
+  me().registers_fenced = true;
 }
 
 void product_commit() {
@@ -367,7 +395,8 @@ void product_commit() {
   Fiber& fiber = me();
   const Warpgroup& group = warpgroup_of(fiber);
   collective(~0u, nullptr, nullptr, "`wgmma_commit`");
-  const int64_t last = fiber.product_groups.empty() ? fiber.products_waited : fiber.product_groups.back();
+  const int64_t last =
+      fiber.product_groups.empty() ? fiber.products_waited : fiber.product_groups.back();
   fiber.product_groups.push_back(last + fiber.products);
   fiber.products = 0;
   (void)group;
@@ -395,7 +424,9 @@ void product_wait(int groups) {
     --p.reading->unfinished;
   }
   for (Product& p : group.products) {
-    if (p.sums->held[mine] && p.sums->last <= last) give_registers(*p.sums, mine);
+    if (p.number > last || p.sums->last > last) continue;
+    fiber.registers_fenced = false;
+    if (p.sums->held[mine]) give_registers(*p.sums, mine);
   }
   fiber.products_waited = last;
   while (!group.products.empty() && group.products.front().reading->unfinished == 0) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from contextlib import nullcontext
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.cpp.recorded_launcher import RecordedLaunchers
+from tests.cpp.recorded_launcher import RecordedLaunchers, recorded_map
 from tests.runtime.fake_driver import Memory, fake_device, fake_driver
 from tilec.calling import devices, launchers
 from tilec.compiled import CompiledFile
+from tilec.runtime.cuda_driver import CudaDriver, DriverLaunch
+from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 from tilec.toolchain.driver import Device
 
 _ADDRESSES = itertools.count(1 << 33, 1 << 28)
@@ -122,6 +125,29 @@ class FakePycuda:
         self.pushed -= 1
 
 
+class FakeDriverLibrary(CudaDriver):
+    """The driver's library, for launches with tensor maps: adds them to those of pycuda."""
+
+    def __init__(self, owner: FakePycuda) -> None:
+        self.owner = owner
+
+    def load(self, cubin: bytes) -> int:
+        return 1
+
+    def encode(self, wanted: ConcreteMap) -> bytes:
+        return recorded_map(wanted)
+
+    def prepare(self, module: int, launch: ConcreteLaunch) -> DriverLaunch:
+        return DriverLaunch(self, launch.kernel, launch)
+
+    def launch(self, function: Any, launch: ConcreteLaunch, addresses: Any, stream: int) -> None:
+        packed = launch.packed_with(recorded_map)
+        for address, offset in zip(addresses, launch.offsets, strict=True):
+            assert ctypes.string_at(address, 4) == packed[offset : offset + 4]
+        numbers = launch.grid, launch.block, launch.shared_bytes
+        self.owner.launched.append((launch.kernel, *numbers, packed, stream or None))
+
+
 @pytest.fixture
 def pycuda(monkeypatch: pytest.MonkeyPatch) -> FakePycuda:
     """pycuda in place of the real one; machine code is not looked at."""
@@ -129,6 +155,7 @@ def pycuda(monkeypatch: pytest.MonkeyPatch) -> FakePycuda:
 
     fake = FakePycuda()
     monkeypatch.setattr(launchers, "import_pycuda", lambda: fake.driver)
+    monkeypatch.setattr("tilec.runtime.device.cuda_driver", lambda: FakeDriverLibrary(fake))
     monkeypatch.setattr("tilec.calling.kernel.pycuda_is_there", lambda: True)
     monkeypatch.setattr(
         profiling, "build_cubin", lambda compiled, arch, nvcc: SimpleNamespace(blob=b"")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from typing import Any
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emit.c_names import c_name
 from tilec.emit.types import scalar_host_type
+from tilec.ir.tensor_maps import ELEMENT_TYPES, SWIZZLES
 from tilec.runtime.arguments import CallSizes
+from tilec.runtime.launching import ConcreteMap
 from tilec.toolchain.host_compiler import find_host_compiler
 
 FAKE_RUNTIME = r"""
@@ -70,11 +73,16 @@ using cuuint64_t = uint64_t;
 using CUresult = int;
 constexpr CUresult CUDA_SUCCESS = 0;
 enum CUtensorMapDataType {
-  CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0,
-  CU_TENSOR_MAP_DATA_TYPE_INT32 = 3,
-  CU_TENSOR_MAP_DATA_TYPE_FLOAT16 = 6,
-  CU_TENSOR_MAP_DATA_TYPE_FLOAT32 = 7,
-  CU_TENSOR_MAP_DATA_TYPE_FLOAT64 = 8
+  CU_TENSOR_MAP_DATA_TYPE_UINT8,
+  CU_TENSOR_MAP_DATA_TYPE_UINT16,
+  CU_TENSOR_MAP_DATA_TYPE_UINT32,
+  CU_TENSOR_MAP_DATA_TYPE_INT32,
+  CU_TENSOR_MAP_DATA_TYPE_UINT64,
+  CU_TENSOR_MAP_DATA_TYPE_INT64,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+  CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+  CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE };
 enum CUtensorMapSwizzle {
@@ -173,7 +181,8 @@ def host_text(cu: str) -> str:
     helpers = cu[cu.index("host helpers") : cu.index("}  // namespace\n")].partition("\n")[2]
     launchers = "\n".join(re.findall(r"// kernel end\n(.*?)(?=\n// -{20}|\Z)", cu, re.DOTALL))
     wrappers = re.findall(
-        r'extern "C" __global__ void\s(?:.*\n)??__launch_bounds__\(.*\)\s+(\w+)\(([^)]*)\) \{', cu
+        r'extern "C" __global__ void\s(?:(?:#|__cluster_dims__).*\n)*__launch_bounds__\(.*\)\s+(\w+)\(([^)]*)\) \{',
+        cu,
     )
     stubs, packing, naming = [], [], []
     for name, text in wrappers:
@@ -212,6 +221,18 @@ def host_text(cu: str) -> str:
             FOOTER,
         ]
     )
+
+
+def recorded_map(wanted: ConcreteMap) -> bytes:
+    """What the recording driver makes of a map."""
+    kind = ELEMENT_TYPES[wanted.dtype].number | len(wanted.dims) << 8
+    kind |= SWIZZLES[wanted.swizzle].number << 16
+
+    def five(numbers: tuple[int, ...], count: int) -> list[int]:
+        return [*numbers, *[0] * (count - len(numbers))]
+
+    numbers = [wanted.base, kind, *five(wanted.dims, 5), *five(wanted.strides, 4)]
+    return struct.pack("<16Q", *numbers, *five(wanted.box, 5))
 
 
 class RecordedLaunchers:

@@ -4,7 +4,6 @@ writes down what it encodes."""
 from __future__ import annotations
 
 import random
-import struct
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -12,31 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpp.recorded_launcher import Answer, RecordedLaunchers
+from tests.cpp.recorded_launcher import Answer, RecordedLaunchers, recorded_map
 from tests.mapped import doubled, many
 from tilec.compiled import CompiledFile
-from tilec.ir.tensor_maps import ELEMENT_TYPES, SWIZZLES
 from tilec.runtime.arguments import CallSizes, first_violation
-from tilec.runtime.launching import ConcreteMap, choose_target, concrete_launches
+from tilec.runtime.launching import choose_target, concrete_launches
 
 EXTENTS = [0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 40, 64, 100, 4096, 1 << 20, (1 << 31) - 8]
 
 
-def recorded_map(wanted: ConcreteMap) -> bytes:
-    """What the recording driver makes of a map."""
-    kind = ELEMENT_TYPES[wanted.dtype].number | len(wanted.dims) << 8
-    kind |= SWIZZLES[wanted.swizzle].number << 16
-
-    def five(numbers: tuple[int, ...], count: int) -> list[int]:
-        return [*numbers, *[0] * (count - len(numbers))]
-
-    numbers = [wanted.base, kind, *five(wanted.dims, 5), *five(wanted.strides, 4)]
-    return struct.pack("<16Q", *numbers, *five(wanted.box, 5))
-
-
-def random_call(
-    rng: random.Random, compiled: CompiledFile
-) -> tuple[CallSizes, dict[str, int]]:
+def random_call(rng: random.Random, compiled: CompiledFile) -> tuple[CallSizes, dict[str, int]]:
     plan = compiled.kernels[0].plan
     extents = EXTENTS if rng.random() < 0.3 else EXTENTS[1:13]
     sizes = CallSizes(
@@ -63,9 +47,7 @@ def test_both_readers_make_the_same_maps(make, tmp_path: Path) -> None:
         if broken:
             continue
         target = choose_target(kernel.plan, (9, 0))
-        launches = concrete_launches(
-            kernel.plan, target, sizes, addresses, multiprocessors=7
-        )
+        launches = concrete_launches(kernel.plan, target, sizes, addresses, multiprocessors=7)
         assert [(x.kernel, x.grid, x.block, x.shared_bytes) for x in answer.launches] == [
             (x.kernel, x.grid, x.block, x.shared_bytes) for x in launches
         ], sizes

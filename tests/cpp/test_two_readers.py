@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpp.recorded_launcher import Answer, RecordedLaunchers
+from tests.cpp.recorded_launcher import Answer, RecordedLaunchers, recorded_map
 from tilec.compiled import CompiledKernel
 from tilec.compiler import compile_file
 from tilec.ir.dtypes import DType
@@ -120,7 +120,9 @@ def python_answer(
         return broken[1], []
     target = choose_target(plan, capability)
     launches = concrete_launches(plan, target, sizes, addresses, workspace, multiprocessors=7)
-    return "", [(x.kernel, x.grid, x.block, x.shared_bytes, x.packed) for x in launches]
+    return "", [
+        (x.kernel, x.grid, x.block, x.shared_bytes, x.packed_with(recorded_map)) for x in launches
+    ]
 
 
 def c_answer(answer: Answer) -> tuple[str, list[tuple[str, int, int, int, bytes]]]:
@@ -136,7 +138,7 @@ def c_answer(answer: Answer) -> tuple[str, list[tuple[str, int, int, int, bytes]
 @pytest.mark.parametrize("name", NAMES)
 def test_both_readers_decide_the_same(name: str, tmp_path: Path) -> None:
     rng = random.Random(name)
-    compiled = compile_file(str(sources(tmp_path)[name]), archs=("sm_80", "sm_90"))
+    compiled = compile_file(str(sources(tmp_path)[name]), archs=("sm_80", "sm_90", "sm_90a"))
     launchers = RecordedLaunchers(compiled, tmp_path)
     for kernel in compiled.kernels:
         seen: Counter[str] = Counter()

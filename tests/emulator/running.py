@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilec.emulator.library import Counter, Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
@@ -21,6 +22,10 @@ CODES = {
     np.dtype(np.float32): "f",
     np.dtype(np.float64): "d",
 }
+
+
+SCHEDULES = [("late", 0), ("early", 0), ("chaos", 1), ("chaos", 2), ("chaos", 3)]
+every_schedule = pytest.mark.parametrize(("mode", "seed"), SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,20 @@ def map_of(given: Map, array: np.ndarray[Any, Any], address: int) -> bytes:
     for count in dims[1:-1]:
         strides.append(strides[-1] * count)
     return pack(address, item, dims, strides[: len(dims) - 1], given.box, given.swizzle)
+
+
+def kernel(parameters: str, body: str, threads: int = 128, cluster: int = 1) -> str:
+    """The text of a kernel `k` whose body knows its `thread`."""
+    attribute = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
+    return (
+        f'extern "C" __global__ void {attribute}__launch_bounds__({threads}, 1)\n'
+        f"k({parameters}) {{\nconst int thread = threadIdx.x;\n{body}\n}}"
+    )
+
+
+def floats(rows: int, cols: int) -> np.ndarray[Any, Any]:
+    """Different numbers, none of them 0."""
+    return np.arange(rows * cols, dtype=np.float32).reshape(rows, cols) + 1
 
 
 def cu_of(body: str, kernel: str = "k") -> str:

@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.emulator.running import Map, fault, run
-from tests.emulator.test_asynchronous import every_schedule, kernel
+from tests.emulator.running import Map, every_schedule, fault, kernel, run
 from tests.emulator.test_primitives import words_of
 from tilec.emit.wgmma import DEPTHS, all_forms
 from tilec.emulator.text import cluster_of, product_text
@@ -254,6 +253,7 @@ def one(
     order: str = "__syncthreads();",
     left: str = "k_major_descriptor(shared.a, 0, 0)",
     before: str = "",
+    registers: str = "wgmma_fence();",
     commit: str = "wgmma_commit();",
     between: str = "",
     wait: str = "wgmma_wait<0>();",
@@ -265,7 +265,7 @@ def one(
         f"""{text}
 Vector<float, 2> acc[2][4] = {{}};
 {before}
-wgmma_fence();
+{registers}
 wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {left}, k_major_descriptor(shared.b, 0, 0), true);
 {commit}
 {between}
@@ -284,6 +284,7 @@ DESCRIPTOR = "k_major_descriptor(shared.a, 0, 0)"
         ({"fence": ""}, "E0941", "`fence_async`"),
         ({"fence": "if (thread != 9) fence_async();"}, "E0941", "thread 9"),
         ({"order": ""}, "E0933", "multiplies byte"),
+        ({"registers": ""}, "E0946", "`wgmma_fence`"),
         ({"commit": ""}, "E0938", "1 are not committed"),
         ({"wait": ""}, "E0943", "has not waited"),
         ({"commit": "", "wait": ""}, "E0943", "not committed"),
@@ -346,11 +347,49 @@ def test_a_group_that_may_stay_under_way() -> None:
         f"wgmma_m64n32k16_bf16<0, 0>(other[0], other[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
         "wgmma_commit();\nwgmma_wait<1>();\nif (acc[0][0].units[0] != 16.0f) __trap();\n"
         "if (other[0][0].units[0] == other[0][0].units[0]) __trap();\n"
-        f"wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
+        f"wgmma_fence();\nwgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);\n"
         "wgmma_commit();\nwgmma_wait<1>();\nif (other[1][3].units[1] != 16.0f) __trap();"
     )
     run(one(commit=again), a, b, y, block=128)
     assert (y == 32).all()
+
+
+@every_schedule
+def test_operands_that_older_copies_bring(mode: Any, seed: int) -> None:
+    """What `cp.async` wrote passes a proxy fence, as a store does."""
+    random = np.random.default_rng(7)
+    a, b = values(random, BF16, (64, 16)), values(random, BF16, (32, 16))
+    y = np.zeros((64, 32), np.float32)
+    body = one().replace(
+        "*shared.a.at(n / 16, n % 16) = load_element(a + n);",
+        "if (n % 8 == 0) cp_async<16>(shared.a.at(n / 16, n % 16), a + n);",
+    )
+    waited = "cp_async_commit();\ncp_async_wait<0>();\nfence_async();"
+    how: Any = {"block": 128, "mode": mode, "seed": seed}
+    run(body.replace("fence_async();", waited), a, b, y, **how)
+    compare(y, exact(a) @ exact(b).T)
+    assert fault(body.replace("fence_async();", waited[:-14]), a, b, y, **how).code == "E0941"
+    early = body.replace("fence_async();", "cp_async_commit();\nfence_async();")
+    assert fault(early, a, b, y, **how).code == "E0933"
+
+
+def test_registers_fenced_again_behind_a_wait() -> None:
+    a, b = np.ones((64, 16), BF16), np.ones((32, 16), BF16)
+    product = f"wgmma_m64n32k16_bf16<0, 0>(acc[0], acc[1], {DESCRIPTOR}, k_major_descriptor(shared.b, 0, 0), true);"
+    again = f"wgmma_wait<0>();\nFENCE\n{product}\nwgmma_commit();"
+    y = np.zeros((64, 32), np.float32)
+    run(one(between=again.replace("FENCE", "wgmma_fence();")), a, b, y, block=128)
+    assert (y == 32).all()
+    for mode in ("late", "early", "chaos"):
+        body = one(between=again.replace("FENCE", "if (thread >= 32) wgmma_fence();"))
+        found = fault(body, a, b, y, block=128, mode=mode)
+        assert found.code == "E0946" and "thread 0 has not" in found.message
+
+
+def test_an_operand_that_nothing_has_written() -> None:
+    a, b = np.ones((64, 16), BF16), np.ones((32, 16), BF16)
+    body = one().replace("n < 1024;", "n < 1008;")
+    assert fault(body, a, b, np.zeros((64, 32), np.float32), block=128).code == "E0932"
 
 
 def test_a_product_in_less_than_a_warpgroup() -> None:
@@ -366,6 +405,7 @@ def test_a_product_in_less_than_a_warpgroup() -> None:
 def gemm(
     release: str = "if (thread % 32 == 0) barrier_arrive(shared.empty[s]);",
     wait: str = "wgmma_wait<0>();",
+    full: str = "barrier_wait(shared.full[s], n / kStages % 2);",
     expect: str = "barrier_arrive_expect(shared.full[s], sizeof(shared.a[0]) + sizeof(shared.b[0]));",
 ) -> str:
     """128 x 128 tiles: one warp loads, two warpgroups multiply and store by a bulk copy."""
@@ -408,7 +448,7 @@ if (thread >= 256) {{
   Vector<float, 2> acc[2][16];
   for (int n = 0; n < steps; ++n) {{
     const int s = n % kStages;
-    barrier_wait(shared.full[s], n / kStages % 2);
+    {full}
     wgmma_fence();
     for (int k = 0; k < 4; ++k) {{
       wgmma_m64n128k16_bf16<0, 0>(acc[0], acc[1], k_major_descriptor(shared.a[s], half, 16 * k),
@@ -463,6 +503,7 @@ def test_a_whole_product(mode: Any, seed: int, m: int, n: int, k: int) -> None:
     [
         ({"wait": ""}, {"E0933"}),
         ({"wait": "wgmma_wait<1>();"}, {"E0933"}),
+        ({"full": "if (thread % 128 == 5) barrier_wait(shared.full[s], n / kStages % 2);"}, {"E0933"}),
         ({"release": ""}, {"E0935"}),
         ({"release": "if (thread % 128 == 0) barrier_arrive(shared.empty[s]);"}, {"E0935"}),
         ({"expect": "barrier_arrive_expect(shared.full[s], sizeof(shared.a[0]));"},

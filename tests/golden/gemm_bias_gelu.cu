@@ -904,10 +904,10 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
   const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
   Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
   #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+  for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+    const int j_at = j_first + j_step * 8;
     #pragma unroll
-    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
       Vector<bf16_t, kWidthJ> bias_tile = {};
       if (j_at < j_line_end) {
         bias_tile = load_aligned<kWidthJ>(bias_at + j_at);
@@ -1169,11 +1169,11 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
   if (j_end >= 128) {
     #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
         if (i_at < i_end) {
           const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
           Vector<float, kWidthJ> c_out;
@@ -1189,11 +1189,11 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
     }
   } else {
     #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
         if (i_at < i_end) {
           const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
               j_end - j_at);

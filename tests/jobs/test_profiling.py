@@ -93,7 +93,7 @@ def test_what_ncu_counted_replaces_the_estimate(
     counted = [ncu.Counted("vector_add_kernel", 200e6, None, 0.875)]
     monkeypatch.setattr(ncu, "measure", lambda *a: counted)
     data = profiled(capsys, "vector_add.tile")
-    assert data["arch"] == "sm_90", "that of the device"
+    assert data["arch"] == "sm_90a", "that of the device"
     (launch,) = data["launches"]
     assert (launch["source"], launch["device"]) == ("ncu", "Fake GPU")
     assert (launch["dram_bytes"], launch["achieved_occupancy"]) == (200e6, 0.875)

@@ -126,7 +126,9 @@ def fake_driver(kernels: Mapping[str, Kernel], memory: Memory | None = None) -> 
         Context=SimpleNamespace(synchronize=lambda: None),
         Event=lambda: Event(clock),
         function_attribute=SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
-        device_attribute=SimpleNamespace(L2_CACHE_SIZE="l2", MULTIPROCESSOR_COUNT="multiprocessors"),
+        device_attribute=SimpleNamespace(
+            L2_CACHE_SIZE="l2", MULTIPROCESSOR_COUNT="multiprocessors"
+        ),
         get_driver_version=lambda: 13000,
         memory=store,
         log=log,
@@ -138,5 +140,5 @@ def fake_device(capability: tuple[int, int] = (9, 0)) -> SimpleNamespace:
     return SimpleNamespace(
         name=lambda: "Fake GPU",
         compute_capability=lambda: capability,
-        get_attribute=lambda which: {"l2": 1 << 16, "multiprocessors": 5}[which],
+        get_attribute=lambda which: {"l2": 1 << 16, "multiprocessors": 7}[which],
     )

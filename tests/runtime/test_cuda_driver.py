@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.cpp.test_tensor_maps import recorded_map
+from tests.cpp.recorded_launcher import recorded_map
 from tests.mapped import doubled
 from tests.runtime.fake_driver import fake_device, fake_driver
 from tilec.calling.launchers import PycudaLauncher
@@ -114,7 +114,7 @@ def test_a_call_with_maps_on_a_gpu(driver: CudaDriver, library: str) -> None:
         call.launch()
         place = call.buffers["x"].address
     words = launched(library)[-1]
-    assert words[:5] == ["doubled_mapped", "4", "128", "0", "0"]
+    assert words[:5] == ["doubled_mapped", "6", "128", "0", "0"]
     bytes_ = bytes.fromhex(words[5])
     assert int.from_bytes(bytes_[:8], "little") == place
     assert modules(library) == 1
@@ -149,6 +149,6 @@ def test_the_python_function_launches_on_a_stream(
     for handle in (0, 96):
         stream = SimpleNamespace(handle=handle) if handle else None
         launcher.launch(kernel, SIZES, places, 0, stream=stream, foreign=False)
-        assert launched(library)[-1][:5] == ["doubled_mapped", "4", "128", "0", str(handle)]
+        assert launched(library)[-1][:5] == ["doubled_mapped", "6", "128", "0", str(handle)]
     assert modules(library) == 1, "the module is loaded once"
     gpu.unload()

@@ -26,6 +26,8 @@ from tilec.runtime.device import Gpu, import_pycuda, open_gpu
 from tilec.runtime.kernel_run import KernelRunner
 from tilec.source.diagnostics import TileError
 from tilec.syntax.loading import load
+from tilec.toolchain.build import Built
+from tilec.toolchain.ptxas import PtxasReport
 
 SOURCE = """\
 kernel scaled[BN = 64](x: f32[N], scale: f32) -> y: f32[N]:
@@ -60,7 +62,7 @@ def runner(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "_COPY_BYTES", 1 << 16)
     monkeypatch.setattr(bench, "_FLUSH_LEAST", 1 << 16)
     monkeypatch.setattr(bench, "RUNS_MOST", 20)
-    built = SimpleNamespace(blob=b"", cached=False)
+    built = Built("cubin", b"", PtxasReport((), ()), "", False)
     for module in (kernel_run, bench):
         monkeypatch.setattr(module, "compile_cubin", lambda *a, **k: built)
     monkeypatch.setattr(kernel_run, "find_toolchain", lambda *a, **k: None)

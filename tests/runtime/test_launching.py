@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from tests.runtime.plans import scaled_rows, two_steps
 from tilec.ir.dtypes import BF16, BOOL, F64, I8, U16, U64
+from tilec.ir.launch import TargetPlan
 from tilec.runtime.arguments import CallSizes
 from tilec.runtime.launching import (
     PackedArgument,
+    architecture_for,
     choose_target,
     concrete_launches,
     pack_scalar,
@@ -98,6 +101,20 @@ def test_the_newest_fitting_target_is_chosen() -> None:
         choose_target(scaled_rows(), (7, 5))
     assert error.value.diagnostics[0].code == "E0812"
     assert error.value.exit_code == 3
+
+
+def test_the_table_of_this_device_alone_comes_first() -> None:
+    assert architecture_for((9, 0)) == "sm_90a"
+    assert architecture_for((8, 0)) == "sm_80"
+    assert architecture_for((10, 0)) == "sm_100"
+    assert architecture_for((8, 8)) == "sm_87"
+    with pytest.raises(TileError, match="no table for the device's architecture `sm_70`"):
+        architecture_for((7, 0))
+    plan = scaled_rows()
+    (step,) = plan.targets[1].steps
+    both = replace(plan, targets=(TargetPlan("sm_90a", (step,)), *plan.targets))
+    assert choose_target(both, (9, 0)).arch == "sm_90a"
+    assert choose_target(both, (8, 0)).arch == "sm_80"
 
 
 def test_integers_wrap_as_in_c() -> None:

@@ -42,9 +42,7 @@ def test_every_call_has_launches_iff_it_has_elements(file: str, name: str, shift
         }
         check_call(plan, sizes, addresses)
         assert workspace_bytes(plan, sizes) >= 0
-        launches = concrete_launches(
-            plan, target, sizes, addresses, 1 << 40, multiprocessors=132
-        )
+        launches = concrete_launches(plan, target, sizes, addresses, 1 << 40, multiprocessors=132)
         written = sum(
             tensor_bytes(t, sizes.environment) for t in plan.parameters if t.role != "input"
         )

@@ -54,5 +54,5 @@ def test_several_toolkits(tmp_path: Path, fake_nvcc: FakeNvcc) -> None:
 
 def test_files_for_one_architecture() -> None:
     assert arch_of(Path("gemm.cu"), "sm_80") == "sm_80"
-    assert arch_of(Path("gemm.sm_90a.cu"), "sm_90") == "sm_90a"
-    assert arch_of(Path("gemm.sm_90a.cu"), "sm_80") is None
+    assert arch_of(Path("gemm.sm_90a.cu"), "sm_90a") == "sm_90a"
+    assert arch_of(Path("gemm.sm_90a.cu"), "sm_90") is None

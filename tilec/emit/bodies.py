@@ -210,7 +210,8 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         if axis.lane not in words:
             continue
         if not axis.layout.is_blocked:
-            lanes.insert(0, f"const int {axis.lane} = {_first_coordinate(axis)};")
+            const = "" if f"renew({axis.lane});" in text else "const "
+            lanes.insert(0, f"{const}int {axis.lane} = {_first_coordinate(axis)};")
             words.add("thread")
             continue
         if digit is None or digit.radix == 1:

@@ -49,12 +49,12 @@ def decode(
 
 def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
     """The head of the loop over the instances of a CTA, or of its cluster, and what it declares."""
-    number, first, step = "tile", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
+    number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
     grid = kernel.grid
     tail: list[str] = []
     words = set(words)
     if kernel.cluster > 1:
-        number, first, step = "pair", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
+        number, first, step = "item", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
         name = kernel.cluster_digit
         if name in words:
             tail = [f"const int {name} = {name}_pair * {kernel.cluster} + rank;"]
@@ -67,12 +67,16 @@ def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) ->
         )
     instances = product(tuple(d.trips for d in grid))
     walked = replace(kernel, grid=grid, instances=instances)
+    if any(d.paired for d in grid):
+        first, step = f"{first} * 2", f"{number} % 2 == 0 ? 1 : {step} * 2 - 1"
     head = f"for (int {number} = {first}; {number} < {render.sym(instances).at(4)}; {number} += {step}) {{"
     return [head, *decode(walked, render, words, number), *tail]
 
 
 def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:
     """The trip number, from the last one down where later trips take longer."""
+    if digit.paired:
+        return f"paired_trip({number}, {render.sym(digit.trips).text})"
     if not digit.backwards:
         return number
     simple = not set(number) & set("+-")

@@ -224,6 +224,15 @@ class KernelWriter:
             parts.append(f", {text}")
         return "".join(parts)
 
+    def accumulates(self, op: a.WarpgroupProduct) -> str:
+        """Whether an instruction at `k_at` adds to what the registers hold."""
+        later = "k_at > 0" if op.k_extent > op.k_step else ""
+        if op.fresh:
+            return later or "false"
+        if op.continues is None:
+            return "true"
+        return " || ".join(part for part in (self.expr(op.continues), later) if part)
+
     def chunk(self, op: a.SendChunks, number: int) -> str:
         """The registers of a chunk: of its upper and its lower rows."""
         block, panel = divmod(number, op.panels)

@@ -199,7 +199,8 @@ class LauncherContext:
     def _grid(self, launch: Launch) -> tuple[str, list[str]]:
         """How many CTAs, and the statements before."""
         grid = self.host.size(launch.grid)
-        if launch.cluster > 1:
+        whole = all(coefficient % launch.cluster == 0 for _, coefficient in launch.grid.terms)
+        if not whole:
             grid = f"host_whole_clusters({grid}, {launch.cluster})"
         if not launch.resident:
             return grid, []

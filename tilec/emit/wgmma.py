@@ -39,6 +39,11 @@ class Form:
         tail = "_registers" if self.registers else ""
         return f"wgmma_m64n{self.columns}k{DEPTHS[self.types]}_{self.types}{tail}"
 
+    @property
+    def transposable(self) -> bool:
+        """Whether operands in shared memory may lie with their consumed axis along rows."""
+        return self.types in TRANSPOSABLE
+
 
 def columns_allowed(types: str) -> tuple[int, ...]:
     """Widths of the accumulators that the instruction has."""

@@ -127,7 +127,7 @@ class Emulator:
         return [(module, launch) for launch in launches]
 
     def launch(self, prepared: Iterable[tuple[EmulatedModule, ConcreteLaunch]]) -> None:
-        """Run launches in order. Raises TileError (E0930 to E0945) at the first fault."""
+        """Run launches in order. Raises TileError (E0930 to E0946) at the first fault."""
         memory = [
             Memory(b.name, b.address, b.size, b.address not in self._protected)
             for b in self._held.values()

@@ -8,7 +8,7 @@ from functools import cache
 
 from tilec.emit.primitives import Block, PrimitiveFormatError, load_primitives, parse_blocks
 from tilec.emit.unit import KERNEL_BEGIN, KERNEL_END
-from tilec.emit.wgmma import INTEGERS, TRANSPOSABLE, Form, forms_of
+from tilec.emit.wgmma import INTEGERS, Form, forms_of
 from tilec.resources import resource_text
 
 HOST_FILES = ("instructions.h", "memory.h", "warp.h", "atomic.h", "tensor.h", "asynchronous.h")
@@ -30,7 +30,15 @@ RUNTIME_FILES = (
 PRELUDE = "tilec_host.h"
 """What a kernel's translation unit includes, precompiled."""
 
-NOTED = ("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product")
+NOTED = (
+    "load_a",
+    "load_a_transposed",
+    "load_b",
+    "load_b_transposed",
+    "accumulate_product",
+    "send_chunk",
+    "clear_outside",
+)
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 
 _FOREIGN = 1000000
@@ -83,9 +91,9 @@ def host_blocks() -> tuple[Block, ...]:
             place(needed, (*above, name))
         ordered[name] = block
 
-    place("warp_builtins", ())
-    # The device's order, in which overloads and specialisations come before what instantiates them.
-    for name in (*load_primitives().blocks, *host):
+    # CUDA's own functions, then the device's order, in which overloads and specialisations come before what
+    # instantiates them.
+    for name in ("warp_builtins", *load_primitives().blocks, *host):
         place(name, ())
     return tuple(ordered.values())
 
@@ -93,8 +101,8 @@ def host_blocks() -> tuple[Block, ...]:
 def prelude() -> str:
     """The header with everything that kernel text may use."""
     blocks = host_blocks()
-    needed = {h for b in blocks for h in b.includes} - {"<cuda.h>"}  # engines.h has what is used of it
-    headers = "".join(f"#include {h}\n" for h in sorted(needed))
+    named = {h for b in blocks for h in b.includes if not h.startswith("<cuda")}
+    headers = "".join(f"#include {h}\n" for h in sorted(named))
     body = "\n\n".join(block.text for block in blocks if block.text)
     noted = "".join(f"#define {n} tilec_host::note(__LINE__), {n}\n" for n in NOTED)
     return f'#include "runtime.h"\n{headers}\n#line {_FOREIGN} "{PRELUDE}"\n{body}\n{noted}'
@@ -147,7 +155,7 @@ def product_text(form: Form) -> str:
     first, _, second = form.types.partition("_")
     sums = "int32_t" if form.types in INTEGERS else "float"
     sides = ("B",) if form.registers else ("A", "B")
-    transposed = {s: f"kTransposed{s} != 0" for s in sides} if form.types in TRANSPOSABLE else {}
+    transposed = {s: f"kTransposed{s} != 0" for s in sides} if form.transposable else {}
     parameters = ", ".join(f"int kTransposed{side}" for side in transposed)
     fields = [
         str(form.columns),

@@ -1,21 +1,21 @@
 """Kernel IR of what works beside the threads: rings of operand tiles that bulk copies fill, warpgroup products, roles.
 
-    roles consumers 256 registers 40 232
-      producer
-        instances
-          loop k_tile
-            barrier_wait  ab_free ab_ring
-            barrier_expect ab_full ab_ring bytes 49152
-            tensor_copy a_map -> a_tiles[ab_ring.slot] (BK*k_tile, BM*i_tile)
-            ring_advance ab_ring
-      consumer
-        instances
-          loop k_tile
-            barrier_wait ab_full ab_ring
-            warpgroup_product acc += a_tiles[ab_ring.slot] @ b_tiles[ab_ring.slot]
-            …
-            barrier_release ab_free ab_ring
-            ring_advance ab_ring
+roles consumers 256 registers 40 232
+  producer
+    instances
+      loop k_tile
+        barrier_wait  ab_free ab_ring
+        barrier_expect ab_full ab_ring bytes 49152
+        tensor_copy a_map -> a_tiles[ab_ring.slot] (BK*k_tile, BM*i_tile)
+        ring_advance ab_ring
+  consumer
+    instances
+      loop k_tile
+        barrier_wait ab_full ab_ring
+        warpgroup_product acc += a_tiles[ab_ring.slot] @ b_tiles[ab_ring.slot]
+        …
+        barrier_release ab_free ab_ring
+        ring_advance ab_ring
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import Expr
-from tilec.ir.kernel_ir import Fragment, Op, TileAddress, _collect
+from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, _collect
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]
@@ -152,8 +152,9 @@ class TensorCopy(Op):
 
 @dataclass(frozen=True)
 class WarpgroupProduct(Op):
-    """Starts `target += a @ b` by each warpgroup on its rows. `a`: a tile, or a fragment of accumulators' shape. Transposed: the
-    tile's rows are the consumed axis. `blocks` of 64 rows a warpgroup, `columns` of the target in pieces of `piece`."""
+    """Starts `target += a @ b` by each warpgroup on its rows; `target = a @ b` where it is `fresh` (not read) or where `continues`
+    does not hold. `a`: a tile, or a fragment of accumulators' shape. Transposed: the tile's rows are the consumed axis. `blocks` of 64
+    rows a warpgroup, `columns` of the target in pieces of `piece`."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "wgmma"
@@ -170,6 +171,10 @@ class WarpgroupProduct(Op):
     piece: int
     row_first: str
     transposable: bool
+    fresh: bool = False
+    """the first instruction does not add to what the registers hold"""
+    continues: Expr | None = None
+    """nor in a trip where this does not hold"""
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,12 @@ class WarpgroupFence(Op):
 
 @dataclass(frozen=True)
 class WarpgroupCommit(Op):
-    """Closes a group of products."""
+    """Closes a group of products. `targets` and `sources` are registers that nobody touches, and nobody overwrites, before the group is
+    done; `releases` are for `retire` to put behind the wait for it."""
+
+    targets: tuple[Fragment, ...] = ()
+    sources: tuple[Fragment, ...] = ()
+    releases: tuple[Op, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,11 +201,31 @@ class WarpgroupWait(Op):
 
 
 @dataclass(frozen=True)
+class Turn(Op):
+    """Warpgroups take turns at starting products: `take` waits for one's own, `pass` gives it to the next; `begin` gives the first one
+    to the first warpgroup, `end` takes the one that is left."""
+
+    what: Literal["begin", "take", "pass", "end"]
+    warpgroups: int
+
+
+@dataclass(frozen=True)
+class ClearEdges(Op):
+    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
+
+    tile: TileAddress
+    buffer: PanelBuffer
+    axis: int
+    begin: Expr
+    end: Expr
+
+
+@dataclass(frozen=True)
 class SendChunks(Op):
     """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
     a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
     those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
-    many; neither: all."""
+    many, `least` at least; `only`: this one; none of them: all."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "bulk"
@@ -210,11 +240,29 @@ class SendChunks(Op):
     every: int = 2
     trip: Expr | None = None
     trips: Expr | None = None
+    least: int = 0
+    only: int | None = None
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Numbers of the chunks that may leave here."""
+        if self.only is not None:
+            return (self.only,)
+        all_chunks = range(self.blocks * self.panels)
+        return tuple(n for n in all_chunks if self.trips is None or self.every * n >= self.least)
 
 
 @dataclass(frozen=True)
 class BulkDrain(Op):
     """Waits until the shared memory of all chunks has been read."""
+
+
+@dataclass(frozen=True)
+class Renew(Op):
+    """The threads' coordinates along these axes as if they were computed here: nothing that follows from them is kept in registers
+    over the loop in front."""
+
+    axes: tuple[LoopAxis, ...]
 
 
 @dataclass(frozen=True)

@@ -359,12 +359,32 @@ class Elements(Op):
 
 
 @dataclass(frozen=True)
+class Part:
+    """`count` steps of an axis, from `first` on."""
+
+    axis: LoopAxis
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The step behind the last."""
+        return self.first + self.count
+
+
+@dataclass(frozen=True)
 class TileLoop(Op):
-    """The ops once for each vector of the axes that the thread holds, or walks. `guards` hold for whole vectors."""
+    """The ops once for each vector of the axes that the thread holds, or walks. `guards` hold for whole vectors. `parts`: of some axes
+    certain steps only."""
 
     axes: tuple[LoopAxis, ...]
     guards: tuple[Expr, ...]
     body: tuple[Op, ...]
+    parts: tuple[Part, ...] = ()
+
+    def part(self, axis: LoopAxis) -> Part | None:
+        """The steps that are walked along an axis, None for all."""
+        return next((p for p in self.parts if p.axis == axis), None)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -377,11 +397,12 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = 0; name < trips; ++name)`, the same number of trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; ++name)`, the same trips in every thread of the CTA."""
 
     name: str
     trips: Expr
     body: tuple[Op, ...]
+    first: Expr | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -546,6 +567,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
+    paired: bool = False
+    """long and short trips alternate; each CTA takes two neighbours at a time"""
     swept: int = 1
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 
@@ -596,7 +619,9 @@ class Kernel:
         """Bytes of shared memory."""
         stored = (*self.panels, *self.tiles, *self.shared, *self.barriers)
         total = sum(b.bytes for b in stored)
-        return total + PANEL_ALIGNMENT if self.panels else total
+        if not self.panels:
+            return total
+        return (-(-total // PANEL_ALIGNMENT) + 1) * PANEL_ALIGNMENT
 
 
 PANEL_ALIGNMENT = 1024
@@ -615,6 +640,17 @@ def mentions(node: object, local: str) -> bool:
     if not is_dataclass(node):
         return False
     return any(mentions(getattr(node, f.name), local) for f in fields(node))
+
+
+def follows(node: object, axis: LoopAxis) -> bool:
+    """Whether an operation or expression, or one inside it, depends on the coordinate along an axis."""
+    if isinstance(node, Var):
+        return node.kind == "local" and node.name in (axis.coordinate, axis.element, axis.step)
+    if isinstance(node, tuple | list):
+        return any(follows(item, axis) for item in node)
+    if not is_dataclass(node):
+        return False
+    return any(follows(getattr(node, f.name), axis) for f in fields(node))
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -263,8 +263,10 @@ def _simple(op: ir.Op) -> str:
             return f"reshape {op.arg}"
         case ir.Slice():
             return f"slice {op.arg} ({_numbers(op.starts)})"
+        case ir.Combine():
+            return f"combine {op.arg}"
         case ir.Reduce():
-            return f"reduce {op.op} {op.arg} axes ({_numbers(op.axes)})"
+            return f"reduce{'.partial' if op.partial else ''} {op.op} {op.arg} axes ({_numbers(op.axes)})"
         case ir.Scan():
             return f"scan {op.op} {op.arg} axis {op.axis}"
         case ir.TopK():

@@ -49,9 +49,7 @@ SWIZZLES: dict[int, Enumerator] = {
 """CUtensorMapSwizzle by its span in bytes."""
 
 
-def box_fault(
-    dtype: d.DType, dims: int, strides: int, box: tuple[int, ...], swizzle: int
-) -> str:
+def box_fault(dtype: d.DType, dims: int, strides: int, box: tuple[int, ...], swizzle: int) -> str:
     """Why no map has so many dims and strides, such elements and such a box; "" where one can have them."""
     if dtype not in ELEMENT_TYPES:
         return f"elements of {dtype.bits} bits"

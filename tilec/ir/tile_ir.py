@@ -289,10 +289,11 @@ class Bitcast(Op):
 
 @dataclass(frozen=True)
 class Fill(Op):
-    """`x.fill(v)`: absent elements become the scalar v, everything is present."""
+    """`x.fill(v)`: absent elements become the scalar v, everything is present. `axes`: only along these (None: all)."""
 
     arg: Value
     value: Value
+    axes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -327,6 +328,15 @@ class Reduce(Op):
     op: Literal["sum", "max", "min", "prod", "any", "all", "argmax", "argmin"]
     arg: Value
     axes: tuple[int, ...]
+    partial: bool = False
+    """each lane keeps what it adds up; a Combine brings the lanes together"""
+
+
+@dataclass(frozen=True)
+class Combine(Op):
+    """The sum over the lanes of a row of what partial reductions left in each."""
+
+    arg: Value
 
 
 @dataclass(frozen=True)

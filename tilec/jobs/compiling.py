@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -76,7 +76,21 @@ def run_compile(request: CompileRequest) -> None:
     if request.check_only:
         return
     built = _build(request, compiled) if request.emit in ("ptx", "cubin") else None
+    if built:
+        _show_losses(request, compiled, built)
     _write(request, compiled, text, built)
+
+
+def _show_losses(request: CompileRequest, compiled: CompiledFile, built: Built) -> None:
+    """Warnings about performance that nvcc lost."""
+    from tilec.toolchain.losses import performance_warnings
+
+    (arch,) = compiled.archs
+    found = replace(compiled, diagnostics=performance_warnings(built.ptxas, arch))
+    _stop_at_warnings(request, found)
+    if found.diagnostics and not request.no_warnings:
+        render = render_json if request.as_json else render_all
+        sys.stderr.write(render(found.diagnostics) + "\n")
 
 
 def command_text(request: CompileRequest) -> str:

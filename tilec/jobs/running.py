@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -193,6 +193,10 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
     analysed = _analyse(request, file)
     _check_settings(request, analysed)
     files = load(file)
+
+    def warn(found: Sequence[Diagnostic]) -> None:
+        sys.stderr.write(_rendered(request, found) + "\n")
+
     for compiled, error in _units(request, analysed, file, gpu):
         if error is not None:
             _show(request, error)
@@ -202,7 +206,7 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
         device = None if error and isinstance(gpu, Emulator) and request.device == "auto" else gpu
         if isinstance(device, Emulator):
             device.sources = {Path(m.source.name).name: m.source for m in files.modules}
-        with KernelRunner(request, file, compiled, files, device) as runner:
+        with KernelRunner(request, file, compiled, files, device, warn) as runner:
             for kernel in compiled.kernels:
                 if error is None:
                     yield from _run_kernel(request, runner, kernel)

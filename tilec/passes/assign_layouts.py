@@ -94,7 +94,7 @@ class Assignment:
         """Aligned levels by size, then windows, then general ones; the last of all takes everything."""
         if self.wide == 1:
             return tuple(self._form("single", 1, [], [], set()))
-        conditions, divisors, accesses = self._alignment(self.wide)
+        conditions, divisors, accesses = self.alignment(self.wide)
         result = self._form("aligned", self.wide, conditions, divisors, accesses)
         if not conditions:
             return tuple(result)
@@ -181,7 +181,7 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
-    def _alignment(
+    def alignment(
         self, width: int, wanted_accesses: Collection[int] | None = None
     ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
         """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses (of all, or

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis
-from tilec.ir.launch import AllOf, LaunchCondition
+from tilec.ir.launch import AllOf
 from tilec.ir.layouts import AxisLayout, blocked
-from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Assignment, Level, Variant
-from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
 from tilec.passes.products import Products, Staged
@@ -38,11 +34,12 @@ class ProductAssignment(Assignment):
         target: Target,
         candidate: Candidate,
         products: Products,
+        general_only: bool = False,
     ):
+        self.general_only = general_only
         self.candidate = candidate
         self.products = products
         self.staged: dict[int, int] = {}
-        self.unsuited = ""
         definitions = Definitions.of(nest.body)
         for plan in products.plans.values():
             for operand in (plan.a, plan.b):
@@ -65,14 +62,11 @@ class ProductAssignment(Assignment):
 
     def variants(self) -> tuple[Variant, ...]:
         """The aligned form and the general one."""
-        level = self._product_level(self.products)
+        level = self.product_level(self.products)
         stages, stage_bytes = self._stages()
-        conditions, divisors, accesses = self._alignment(2)
+        conditions, divisors, accesses = self.alignment(2)
         result = []
-        form = self._asynchronous()
-        if form is not None:
-            result += self._asynchronous_variants(form, conditions, divisors, accesses)
-        elif accesses:
+        if accesses and not self.general_only:
             result.append(
                 Variant(
                     "",
@@ -86,83 +80,11 @@ class ProductAssignment(Assignment):
                     stages,
                 )
             )
-        if conditions or not accesses or form is not None:
+        if conditions or not accesses or self.general_only:
             result.append(
                 Variant("any", level, AllOf(()), (), frozenset(), 1, 1, self.products, stages)
             )
         return tuple(result)
-
-    def _asynchronous(self) -> Asynchronous | None:
-        """The form with bulk copies and warpgroup products, where it suits the nest."""
-        if self.candidate.mma == "mma" or "wgmma" not in self.target.features:
-            return None
-        try:
-            return plan_asynchronous(
-                self.program,
-                self.nest,
-                self.axes,
-                self.target,
-                self.products,
-                self.candidate.warps,
-                self.candidate.stages,
-            )
-        except Unsuited as reason:
-            self.unsuited = str(reason)
-            return None
-
-    def _asynchronous_variants(
-        self,
-        form: Asynchronous,
-        conditions: list[LaunchCondition],
-        divisors: list[tuple[Sym, int]],
-        accesses: set[int],
-    ) -> list[Variant]:
-        """The form where everything is aligned, and where only what bulk copies bring is."""
-        loads = {id(m.load) for c in form.channels for m in c.members}
-        alone = self._alignment(2, loads)
-        if not loads <= alone[2]:
-            self.unsuited = "an operand's rows are not known to begin at multiples of 16 bytes"
-            return []
-        found = []
-        for name, (needed, known, aligned) in (
-            ("", (conditions, divisors, accesses)),
-            ("any_out", alone),
-        ):
-            if name and (set(needed) == set(conditions) or not loads <= accesses):
-                continue
-            if not loads <= aligned:
-                continue
-            departs = form.departure is not None and id(form.departure.store) in aligned
-            found.append(
-                Variant(
-                    name,
-                    self._product_level(form.products),
-                    AllOf((*needed, *self._not_empty())),
-                    tuple(known),
-                    frozenset(aligned),
-                    1,
-                    1,
-                    form.products,
-                    2,
-                    form if departs else replace(form, departure=None),
-                )
-            )
-        return found
-
-    def _not_empty(self) -> list[LaunchCondition]:
-        """A tensor map needs a tensor with elements."""
-        names = {
-            o.load.access.tensor
-            for p in self.products.plans.values()
-            for o in (p.a, p.b)
-            if isinstance(o, Staged) and o.load is not None
-        }
-        dims = {d for name in sorted(names) for d in self.program.tensor(name).dims}
-        return [
-            t.HostOp(">", (dim, Sym.of(0)))
-            for dim in sorted(dims, key=str)
-            if not self.facts.prove_nonnegative(dim - 1)
-        ]
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
@@ -213,7 +135,7 @@ class ProductAssignment(Assignment):
         last = classes[-1] if classes else None
         return last is not None and last.number in self.products.columns
 
-    def _product_level(self, products: Products) -> Level:
+    def product_level(self, products: Products) -> Level:
         axes: dict[int, LoopAxis] = {}
         for found in self.axes.classes:
             layout: AxisLayout | None = products.layouts.get(found.number)

@@ -7,16 +7,17 @@ reads first share a channel. Everything is decided from the program's loops, loa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.asynchronous import PanelBuffer
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes, term_axes
+from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Product, Target
@@ -55,34 +56,48 @@ class Unsuited(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """One operand tile of a channel: what is loaded and the shared memory of all slots (its name is given by lowering)."""
+    """One operand tile of a channel: its dtype and shape in shared memory, and the tensor that it comes from."""
 
-    operand: Staged
-    load: t.Load
+    tensor: str
+    dtype: DType
     rows: int
     cols: int
 
     @property
     def bytes(self) -> int:
         """Bytes of a tile."""
-        return self.rows * self.cols * self.operand.source.type.dtype.bits // 8
+        return self.rows * self.cols * self.dtype.bits // 8
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a channel's next slot is filled, one load for each member. `home`: the loops around; `first`: the product that
+    reads the slot first; `last`: the op beside the loads, the product itself or a loop around it, behind which the slot is free."""
+
+    operands: tuple[Staged, ...]
+    loads: tuple[t.Load, ...]
+    home: tuple[t.Op, ...]
+    first: t.Dot
+    last: t.Op
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Tiles that travel together. `home`: the loops around their loads; `first`: the product that reads them first; `last`: the op
-    beside the loads, the product itself or a loop around it, behind which the slot is free."""
+    """Tiles that travel together, and the places where they set out."""
 
     members: tuple[Member, ...]
-    home: tuple[t.Op, ...]
-    first: t.Dot
-    last: t.Op
+    sites: tuple[Site, ...]
     slots: int = 1
 
     @property
     def bytes(self) -> int:
         """Bytes of a slot."""
         return sum(m.bytes for m in self.members)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether one instance fills several slots."""
+        return len(self.sites) > 1 or bool(self.sites[0].home)
 
 
 @dataclass(frozen=True)
@@ -119,6 +134,10 @@ class Asynchronous:
     """ids of the scalar ops that the producer repeats"""
     sharing: Sharing | None = None
     departure: Departure | None = None
+    early: frozenset[int] = frozenset()
+    """ids of loads that are made before the last product is done"""
+    unfilled: bool = False
+    """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -133,10 +152,12 @@ def plan_asynchronous(
     axes: Axes,
     target: Target,
     base: Products,
+    placement: Placement,
     warps: int | None,
     stages: int | None,
+    origin: Mapping[int, int],
 ) -> Asynchronous:
-    """The asynchronous form of a nest. Raises Unsuited."""
+    """The asynchronous form of a nest; `origin` as in `Scheduled`. Raises Unsuited."""
     if "wgmma" not in target.features:
         raise Unsuited(f"{target.arch} has no products of warpgroups")
     for op in all_ops(nest.body):
@@ -150,21 +171,39 @@ def plan_asynchronous(
     facts = Facts.of(program)
     types = {number: _types(plan, target) for number, plan in base.plans.items()}
     products, warpgroups = _geometry(axes, base, target, warps)
-    channels = _channels(program, nest, axes, products, definitions, facts)
+    channels = _channels(program, nest, axes, products, definitions, facts, origin)
     scalars = _producer_scalars(channels, definitions)
     sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + target.product_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
+    room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
+    packed = products.accumulators // 2
+    # what is loaded early takes the registers of the packed tile that has left by then
+    epilogue = plan_epilogue(
+        program, nest, axes, placement, products, definitions, min(room, packed)
+    )
     if departure is not None:
-        packed = products.accumulators // 2
-        fits = products.accumulators + packed + ROOM_BESIDES <= (registers[1] or 255)
-        bare = all(isinstance(channel.last, t.Dot) for channel in channels)
-        departure = replace(departure, deferred=fits and bare and bool(channels[0].home))
+        bare = len(channels) == 1 and len(channels[0].sites) == 1 and channels[0].in_loop
+        # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
+        fits = packed <= room and not epilogue.late
+        departure = replace(departure, deferred=fits and bare)
+        room -= packed
+    # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
+    unfilled = epilogue.words is not None and epilogue.words <= room
     channels = _slots(channels, target, stages, 4 * warpgroups if departure else 0)
     return Asynchronous(
-        products, types, warpgroups, channels, registers, scalars, sharing, departure
+        products,
+        types,
+        warpgroups,
+        channels,
+        registers,
+        scalars,
+        sharing,
+        departure,
+        epilogue.early,
+        unfilled,
     )
 
 
@@ -192,6 +231,8 @@ def _departure(
         try:
             box = tensor_box(program, op.access, facts)
         except Unsuited:
+            continue
+        if box.inner != ((None, None), (None, None)):
             continue
         columns = products.layouts[col.number].capacity
         if columns % CHUNK_COLUMNS == 0 and _all_present(op.value, box, facts):
@@ -276,7 +317,7 @@ def _geometry(
         base, warps=4 * warpgroups, row_warps=4 * warpgroups, layouts=layouts, accumulators=0
     )
     needed = used = 0
-    for plan in base.plans.values():
+    for plan in base.distinct():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
         assert m is not None and n is not None
         padded = layouts[m.number].capacity * layouts[n.number].capacity
@@ -303,6 +344,10 @@ def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:
 # ------------------------------------------------------------------------------------------ channels
 
 
+_Place = tuple[tuple[int, ...], int]
+"""The loops around a load and the product that reads it first, by ids."""
+
+
 def _channels(
     program: t.Program,
     nest: t.Nest,
@@ -310,6 +355,7 @@ def _channels(
     products: Products,
     definitions: Definitions,
     facts: Facts,
+    origin: Mapping[int, int],
 ) -> tuple[Channel, ...]:
     """The tiles that products read from shared memory, in the order of their loads."""
     order = {id(op): n for n, op in enumerate(all_ops(nest.body))}
@@ -322,41 +368,62 @@ def _channels(
                 if known.k_axis != operand.k_axis:
                     raise Unsuited("one tile is consumed along both of its axes")
                 readers.setdefault(operand.source.id, []).append(plan)
-    grouped: dict[tuple[tuple[int, ...], int], list[Member]] = {}
+    keys: dict[int, list[_Place]] = {}
+    places: dict[tuple[_Place, ...], list[Staged]] = {}
     for number, operand in staged.items():
-        load = operand.load
-        assert load is not None
+        load = _load_of(operand)
         if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
             raise Unsuited("a tile is an operand and read in registers too")
         load_box(program, load, facts)
-        plan = readers[number][0]
-        extent = max(p.k_extent for p in readers[number])
-        sides = [
-            extent if n == operand.k_axis else _side(axes, products, operand, n) for n in (0, 1)
-        ]
-        if sides[0] > 256 or sides[0] % 8:
-            raise Unsuited(f"{sides[0]} rows are no box of a bulk copy")
         home = definitions.loops[load.out.id]
-        key = (tuple(map(id, home)), plan.op.out.id)
-        grouped.setdefault(key, []).append(Member(operand, load, sides[0], sides[1]))
-    found = []
-    for members in grouped.values():
-        home = definitions.loops[members[0].load.out.id]
         if not all(isinstance(op, t.For) for op in home):
             raise Unsuited("an operand is loaded in a branch")
-        users = [p.op for m in members for p in readers[m.operand.source.id]]
+        key = (tuple(map(id, home)), readers[number][0].op.out.id)
+        keys.setdefault(origin.get(load.out.id, load.out.id), []).append(key)
+    for operand in staged.values():
+        load = _load_of(operand)
+        home = definitions.loops[load.out.id]
+        here = (tuple(map(id, home)), readers[operand.source.id][0].op.out.id)
+        # only what always travels together does
+        places.setdefault((here, *keys[origin.get(load.out.id, load.out.id)]), []).append(operand)
+    grouped: dict[tuple[int, ...], list[Site]] = {}
+    shapes: dict[tuple[int, ...], tuple[Member, ...]] = {}
+    for operands_here in places.values():
+        together = sorted(operands_here, key=lambda o: order[id(_load_of(o))])
+        loads = tuple(map(_load_of, together))
+        home = definitions.loops[loads[0].out.id]
+        users = [p.op for o in together for p in readers[o.source.id]]
         last = max(users, key=lambda op: order[id(op)])
         around = definitions.loops[last.out.id]
         beside = around[len(home)] if len(around) > len(home) else last
-        found.append(
-            Channel(
-                tuple(sorted(members, key=lambda m: order[id(m.load)])),
-                home,
-                min(users, key=lambda op: order[id(op)]),
-                beside,
-            )
+        first = min(users, key=lambda op: order[id(op)])
+        members = tuple(
+            _member(axes, products, o, max(p.k_extent for p in readers[o.source.id]))
+            for o in together
         )
-    return tuple(sorted(found, key=lambda c: order[id(c.members[0].load)]))
+        name = tuple(origin.get(load.out.id, load.out.id) for load in loads)
+        if shapes.setdefault(name, members) != members:
+            raise Unsuited("copies of one tile differ in shape")
+        grouped.setdefault(name, []).append(Site(tuple(together), loads, home, first, beside))
+    found = []
+    for name, sites in grouped.items():
+        ordered = sorted(sites, key=lambda s: order[id(s.loads[0])])
+        found.append(Channel(shapes[name], tuple(ordered)))
+    return tuple(sorted(found, key=lambda c: order[id(c.sites[0].loads[0])]))
+
+
+def _load_of(operand: Staged) -> t.Load:
+    assert operand.load is not None
+    return operand.load
+
+
+def _member(axes: Axes, products: Products, operand: Staged, extent: int) -> Member:
+    sides = [extent if n == operand.k_axis else _side(axes, products, operand, n) for n in (0, 1)]
+    if sides[0] > 256 or sides[0] % 8:
+        raise Unsuited(f"{sides[0]} rows are no box of a bulk copy")
+    return Member(
+        _load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1]
+    )
 
 
 def _reaching(number: int, definitions: Definitions, products: Products) -> set[int]:
@@ -382,13 +449,15 @@ def _side(axes: Axes, products: Products, operand: Staged, axis: int) -> int:
 @dataclass(frozen=True)
 class TensorBox:
     """What a bulk copy of a load is told: the tensor's dims (elements) and strides (elements, the last is 1), slowest first, the
-    tile's first coordinate along each, and which of them are the tile's rows and columns."""
+    tile's first coordinate along each, and which of them are the tile's rows and columns. `inner`: bounds of rows and of columns,
+    from the tile's first coordinate on, that lie inside the tensor: (from, to), None for none."""
 
     dims: tuple[Sym, ...]
     strides: tuple[Sym, ...]
     start: tuple[Sym, ...]
     row: int
     col: int
+    inner: tuple[tuple[Sym | None, Sym | None], ...]
 
 
 def load_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
@@ -406,9 +475,7 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
     strides = (
-        tensor.row_major
-        if view is None
-        else t.Tensor("", tensor.dtype, dims, "input").row_major
+        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
     if access.pointwise:
         raise Unsuited("an operand is gathered")
@@ -416,6 +483,7 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
         raise Unsuited(f"a bulk copy takes 2 to 5 dimensions, `{tensor.name}` has {len(dims)}")
     start: list[Sym] = []
     places: list[int] = []
+    inner: list[tuple[Sym | None, Sym | None]] = []
     for n, (term, along) in enumerate(zip(access.terms, term_axes(access), strict=True)):
         match term:
             case t.AtScalar():
@@ -423,22 +491,31 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
             case t.AtAll():
                 start.append(Sym.of(0))
                 places += [n] * len(along)
+                inner += [(None, None)] * len(along)
             case t.AtSpan():
-                end = term.start + term.extent
-                if term.hi is not None and not (
-                    facts.prove_nonnegative(term.hi - dims[n])
-                    or facts.prove_nonnegative(term.hi - end)
-                ):
-                    raise Unsuited("a span ends inside its tensor")
-                if term.lo is not None and not facts.prove_nonnegative(term.start - term.lo):
-                    raise Unsuited("a span begins inside its tensor")
                 start.append(term.start)
                 places += [n] * len(along)
+                inner += [_inner(term, dims[n], facts)] * len(along)
             case t.AtTile():
                 raise Unsuited("an operand is gathered")
     if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
-    return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1])
+    return TensorBox(
+        tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner)
+    )
+
+
+def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:
+    """Bounds of a span, from its start on, that are not the tensor's own."""
+    first = last = None
+    if term.hi is not None and not (
+        facts.prove_nonnegative(term.hi - dim)
+        or facts.prove_nonnegative(term.hi - term.start - term.extent)
+    ):
+        last = term.hi - term.start
+    if term.lo is not None and not facts.prove_nonnegative(term.start - term.lo):
+        first = term.lo - term.start
+    return first, last
 
 
 def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> frozenset[int]:
@@ -456,7 +533,15 @@ def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> 
         if id(op) in needed:
             return
         if not isinstance(
-            op, t.Load | t.Elementwise | t.Cast | t.Bitcast | t.FromSym | t.Constant | t.Scalar | t.Fill
+            op,
+            t.Load
+            | t.Elementwise
+            | t.Cast
+            | t.Bitcast
+            | t.FromSym
+            | t.Constant
+            | t.Scalar
+            | t.Fill,
         ) or any(v.type.rank for v in op.outs):
             raise Unsuited("an address depends on what the loop computes")
         needed.add(id(op))
@@ -465,10 +550,9 @@ def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> 
             visit(value.id)
 
     for channel in channels:
-        for loop in channel.home:
-            visit_syms(syms_of(loop))
-        for member in channel.members:
-            visit_syms(syms_of(member.load))
+        for site in channel.sites:
+            for op in (*site.home, *site.loads):
+                visit_syms(syms_of(op))
     return frozenset(needed)
 
 
@@ -480,7 +564,8 @@ def _sharing(
 ) -> Sharing | None:
     """A pair of CTAs along the grid loop whose operands are the smaller ones: the larger are shared. Only where both do the same
     number of trips, and where products are all that a loop does."""
-    if target.cluster_size < 2 or any(channel.first is not channel.last for channel in channels):
+    sites = [site for channel in channels for site in channel.sites]
+    if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
         return None
     if any(isinstance(op, t.Reduce) for op in all_ops(nest.body)):
         return None
@@ -490,16 +575,17 @@ def _sharing(
         if digit.step is None:
             continue
         index = digit.index
-        if any(_depends(syms_of(loop), index, definitions) for c in channels for loop in c.home):
+        if any(_depends(syms_of(loop), index, definitions) for s in sites for loop in s.home):
             continue
         shared = {
-            m.load.out.id: m.bytes
-            for c in channels
-            for m in c.members
-            if not _depends(syms_of(m.load), index, definitions)
+            load.out.id: member.bytes
+            for channel in channels
+            for site in channel.sites
+            for member, load in zip(channel.members, site.loads, strict=True)
+            if not _depends(syms_of(load), index, definitions)
         }
         total = sum(shared.values())
-        if 0 < len(shared) < sum(len(c.members) for c in channels) and total > most:
+        if 0 < len(shared) < sum(len(s.loads) for s in sites) and total > most:
             best, most = Sharing(target.cluster_size, index, frozenset(shared)), total
     return best
 
@@ -524,19 +610,18 @@ def _depends(syms: Iterable[Sym], index: Var, definitions: Definitions) -> bool:
 def _slots(
     channels: tuple[Channel, ...], target: Target, stages: int | None, warps: int
 ) -> tuple[Channel, ...]:
-    """Ring depths from the shared memory of a block: two slots at least in a loop, then as many as fit, the same for all."""
+    """Ring depths from the shared memory of a block: two slots at least in a loop, two of what an instance loads once, so that the next
+    instance's is under way; then as many as fit, the same for all."""
     leaving = warps * CHUNKS_UNDER_WAY * CHUNK_ROWS * CHUNK_COLUMNS * 2
-    room = target.shared_per_block_optin - ALIGNMENT - BARRIER_BYTES - leaving
-    fixed = sum(c.bytes for c in channels if not c.home)
-    ring = sum(c.bytes for c in channels if c.home)
+    room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
+    fixed = sum(c.bytes for c in channels if not c.in_loop)
+    ring = sum(c.bytes for c in channels if c.in_loop)
+    twice = 2 * (fixed + ring) <= room
+    fixed *= 2 if twice else 1
     slots = min(MOST_SLOTS, (room - fixed) // ring) if ring else 1
     if stages is not None:
         slots = min(slots, max(2, stages))
     if fixed > room or (ring and slots < 2):
         raise Unsuited(f"{fixed + 2 * ring} bytes of operand tiles exceed the shared memory")
-    return tuple(replace(c, slots=slots if c.home else 1) for c in channels)
-
-
-def panel_buffer(name: str, member: Member, slots: int) -> PanelBuffer:
-    """The shared memory of a member."""
-    return PanelBuffer(name, member.operand.source.type.dtype, member.rows, member.cols, slots)
+    once = 2 if twice else 1
+    return tuple(replace(c, slots=slots if c.in_loop else once) for c in channels)

@@ -164,7 +164,7 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
             case t.Elementwise():
                 for arg in op.args:
                     join_all(op.out, arg)
-            case t.Cast() | t.Bitcast() | t.Fill() | t.Scan():
+            case t.Cast() | t.Bitcast() | t.Fill() | t.Scan() | t.Combine():
                 join_all(op.out, op.arg)
             case t.Rearrange():
                 for k, source in enumerate(op.axes):
@@ -411,6 +411,7 @@ def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
             | t.Reshape()
             | t.Slice()
             | t.Reduce()
+            | t.Combine()
             | t.Scan()
             | t.TopK()
         ):

@@ -24,19 +24,23 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv
-from tilec.passes import eliminate_dead, hoist, sink_stores, synchronize
+from tilec.passes import eliminate_dead, hoist, retire, sink_stores, synchronize
+from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.axes import classify
+from tilec.passes.asynchronous import Unsuited
+from tilec.passes.axes import Axes, classify
 from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
-from tilec.passes.placement import place
+from tilec.passes.placement import Placement, place
 from tilec.passes.products import plan_products
 from tilec.passes.rereads import rereads
+from tilec.passes.schedule import schedule
 from tilec.passes.supported import check_supported
+from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import Diagnostic, fail
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
 Snapshot = Callable[[str, object], None]
@@ -75,6 +79,7 @@ def run(
     for number, nest in enumerate(program.nests):
         nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
+        forms, reason = _asynchronous(program, nest, target, candidate)
         nest, axes = classify(program, nest)
         placement = place(nest)
         products = plan_products(nest, axes, target, candidate.warps)
@@ -82,13 +87,14 @@ def run(
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:
             variants = ProductAssignment(
-                program, nest, axes, placement, target, candidate, products
+                program, nest, axes, placement, target, candidate, products, bool(forms)
             ).variants()
-        snapshot("assign_layouts", variants)
+        snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
         warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
-        for variant in variants:
+        for form in (*forms, *(_Form(nest, axes, placement, v) for v in variants)):
+            nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
             while True:
                 kernel = lower_nest(
@@ -98,7 +104,7 @@ def run(
                     break
                 variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
-            kernel = synchronize.run(kernel)
+            kernel = synchronize.run(retire.run(kernel))
             snapshot("synchronize", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
@@ -115,6 +121,41 @@ def run(
         tuple(decisions),
         tuple(warnings),
     )
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A variant with the nest that it is of."""
+
+    nest: t.Nest
+    axes: Axes
+    placement: Placement
+    variant: Variant
+
+
+def _asynchronous(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> tuple[list[_Form], str]:
+    """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
+    if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
+        return [], ""
+    if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+        return [], ""
+    scheduled = schedule(program, nest)
+    try:
+        nest, axes = classify(program, scheduled.nest)
+        placement = place(nest)
+        products = plan_products(nest, axes, target, candidate.warps, scheduled.origin)
+        assert products is not None
+        assignment = AsynchronousAssignment(
+            program, nest, axes, placement, target, candidate, products
+        )
+        variants = assignment.asynchronous_variants(scheduled.origin)
+    except Unsuited as reason:
+        return [], str(reason)
+    except TileError as error:
+        return [], error.diagnostics[0].message
+    return [_Form(nest, axes, placement, v) for v in variants], ""
 
 
 def _check_names(program: t.Program, spell: Spelling) -> None:

@@ -15,7 +15,7 @@ from tilec.ir.dtypes import BOOL
 from tilec.passes.uses import Definitions, all_ops, operands
 
 COSTS = {
-    "exp": 3, "exp2": 2, "log": 3, "log2": 2, "sqrt": 4, "rsqrt": 2, "div": 4, "sin": 20, "cos": 20, "tanh": 12, "erf": 20,
+    "exp": 3, "exp2": 3, "log": 3, "log2": 2, "sqrt": 4, "rsqrt": 2, "div": 4, "sin": 20, "cos": 20, "tanh": 12, "erf": 20,
     "sigmoid": 6, "pow": 20, "floordiv": 20, "mod": 20,
 }  # fmt: skip
 """Issue slots of an element-wise op, relative to an addition; what is not listed costs 1."""
@@ -166,7 +166,8 @@ def _loops_around(op: t.Op, definitions: Definitions) -> tuple[t.Op, ...]:
     if op.outs and not isinstance(op, t.For | t.If):
         return definitions.loops[op.outs[0].id]
     if isinstance(op, t.For):
-        return (*definitions.loops[op.carried[0].result.id], op) if op.carried else (op,)
+        # initial values are read in front of the loop, and next ones are made inside it
+        return definitions.loops[op.carried[0].result.id] if op.carried else ()
     around: tuple[t.Op, ...] = ()
     for loops in definitions.loops.values():
         for n, loop in enumerate(loops):

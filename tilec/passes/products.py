@@ -8,6 +8,7 @@ too; a nest that reduces along columns, or feeds accumulators to another product
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilec.ir import tile_ir as t
@@ -86,16 +87,31 @@ class Products:
     beside: int = 0
     """accumulators among them that are not a product's own"""
     waste: float = 0.0
+    origin: Mapping[int, int] = field(default_factory=dict)
+    """of a copied product's result the one that it is a copy of: both are in the same registers"""
+
+    def distinct(self) -> list[ProductPlan]:
+        """One plan for each set of accumulators."""
+        found: dict[int, ProductPlan] = {}
+        for number, plan in self.plans.items():
+            found.setdefault(self.origin.get(number, number), plan)
+        return list(found.values())
 
 
-def plan_products(nest: t.Nest, axes: Axes, target: Target, warps: int | None) -> Products | None:
-    """The products of a nest, None where it has none. Raises E0514 where the target has no instruction for the operands, E0515
+def plan_products(
+    nest: t.Nest,
+    axes: Axes,
+    target: Target,
+    warps: int | None,
+    origin: Mapping[int, int] | None = None,
+) -> Products | None:
+    """The products of a nest, None where it has none; `origin` as in `Scheduled`. Raises E0514 where the target has no instruction for the operands, E0515
     where their axes would have to lie in two ways."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     if not dots:
         return None
     definitions = Definitions.of(nest.body)
-    found = Products(target)
+    found = Products(target, origin=origin or {})
     rows, columns = _roles(axes, dots)
     whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
     for op in dots:
@@ -231,7 +247,7 @@ def _geometry(
     )
     column_extent = max((c.capacity or 1 for c in columns), default=1)
     total = 0
-    for plan in found.plans.values():
+    for plan in found.distinct():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
         total += (16 if m is None else max(16, m.capacity or 16)) * (
             8 if n is None else max(8, n.capacity or 8)
@@ -271,7 +287,7 @@ def _geometry(
         found.layouts[c.number] = fragment_columns(tiles, column_warps, 32 * row_warps)
     found.columns = frozenset(numbers)
     needed = used = 0
-    for plan in found.plans.values():
+    for plan in found.distinct():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
         padded_m = 16 * row_warps if m is None else found.layouts[m.number].capacity
         padded_n = 8 * column_warps if n is None else found.layouts[n.number].capacity
@@ -315,7 +331,9 @@ def _carried_beside(
     nest: t.Nest, axes: Axes, rows: list[AxisClass], columns: list[AxisClass]
 ) -> int:
     """Elements of tiles with rows and columns that a loop carries beside the products' own accumulators."""
-    results = {op.out.id for op in all_ops(nest.body) if isinstance(op, t.Dot)}
+    dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
+    results = {op.out.id for op in dots}
+    own = {op.accumulate.id for op in dots if op.accumulate is not None}
     sides = ({c.number for c in rows}, {c.number for c in columns})
     total = 0
     for op in all_ops(nest.body):
@@ -323,7 +341,7 @@ def _carried_beside(
             continue
         for carried in op.carried:
             found = axes.of_value(carried.entry)
-            if carried.next.id in results or len(found) != 2:
+            if carried.next.id in results or carried.entry.id in own or len(found) != 2:
                 continue
             first, second = found
             if (
@@ -332,7 +350,8 @@ def _carried_beside(
                 and first.number in sides[0]
                 and second.number in sides[1]
             ):
-                total += (first.capacity or 1) * (second.capacity or 1)
+                area = (first.capacity or 1) * (second.capacity or 1)
+                total += area * min(32, carried.entry.type.dtype.bits) // 32
     return total
 
 

@@ -57,6 +57,7 @@ def operands(op: t.Op) -> tuple[t.Value, ...]:
             | t.Reshape()
             | t.Slice()
             | t.Reduce()
+            | t.Combine()
             | t.Scan()
             | t.TopK()
         ):

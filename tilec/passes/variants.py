@@ -43,5 +43,7 @@ class Variant:
     products: Products | None = None
     stages: int = 2
     asynchronous: Asynchronous | None = None
+    positive: tuple[Sym, ...] = ()
+    """sizes known to be positive under `condition`"""
     window: Window | None = None
     reasons: tuple[str, ...] = field(default=(), compare=False)

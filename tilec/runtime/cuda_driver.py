@@ -90,9 +90,7 @@ class CudaDriver:
         """Enqueue on a stream, by its handle. Raises DriverError."""
         numbers = (launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes)
         where = ctypes.c_void_p(stream or None)
-        self._call(
-            "cuLaunchKernel", function, *map(ctypes.c_uint, numbers), where, addresses, None
-        )
+        self._call("cuLaunchKernel", function, *map(ctypes.c_uint, numbers), where, addresses, None)
 
 
 class DriverLaunch:

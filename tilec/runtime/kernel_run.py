@@ -48,11 +48,12 @@ from tilec.runtime.verify import (
     verify,
 )
 from tilec.runtime.work import product_operations
-from tilec.source.diagnostics import TileError, fail
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchain
 from tilec.toolchain.cache import default_cache
+from tilec.toolchain.losses import performance_warnings
 
 
 class RunOptions(Protocol):
@@ -117,8 +118,10 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         compiled: CompiledFile,
         files: Files,
         gpu: Gpu | Emulator | None,
+        warn: Callable[[Sequence[Diagnostic]], None] = lambda _: None,
     ) -> None:
         self.options = options
+        self.warn = warn
         self.file = file
         self.compiled = compiled
         self.files = files
@@ -353,6 +356,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             self._built = compile_cubin(
                 self.compiled.cu, arch, toolchain=self._tools(), cache=self.cache
             )
+            if found := performance_warnings(self._built.ptxas, arch):
+                self.warn(found)
         return self._built
 
     def _try_build(self) -> tuple[Built | None, str]:

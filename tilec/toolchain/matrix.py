@@ -18,9 +18,10 @@ import tilec
 from tilec.source.diagnostics import TileError
 from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchain
 from tilec.toolchain.cache import Cache, default_cache
+from tilec.toolchain.losses import losses
 from tilec.toolchain.ptxas import KernelResources
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 """The architectures that are compiled unless told otherwise."""
 
 STRICT = ("-Werror", "all-warnings")
@@ -46,7 +47,7 @@ def arch_of(file: Path, arch: str) -> str | None:
     named = file.suffixes[-2][1:] if len(file.suffixes) > 1 else ""
     if not named.startswith("sm_"):
         return arch
-    return named if named.rstrip("af") == arch else None
+    return arch if named == arch else None
 
 
 def compile_cell(file: Path, arch: str, toolchain: Toolchain, cache: Cache | None) -> Cell:
@@ -63,15 +64,7 @@ def compile_cell(file: Path, arch: str, toolchain: Toolchain, cache: Cache | Non
 
 def judge(built: Built) -> str:
     """What is wrong with a build by ptxas' own word; empty if nothing."""
-    faults = []
-    for kernel in built.report:
-        if kernel.spills:
-            size = f"{kernel.spill_stores} bytes stored, {kernel.spill_loads} loaded"
-            faults.append(f"`{kernel.kernel}` spills: {size}")
-        if kernel.stack_frame:
-            faults.append(f"`{kernel.kernel}` has a stack frame of {kernel.stack_frame} bytes")
-    faults += [r.text for r in built.remarks if r.kind != "warning"]
-    return "; ".join(faults)
+    return "; ".join(losses(built.ptxas))
 
 
 def run_matrix(

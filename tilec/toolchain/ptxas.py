@@ -6,8 +6,11 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-RemarkKind = Literal["wgmma serialised", "setmaxnreg ignored", "spill", "performance", "warning"]
-"""What a remark is about; `performance` is any other `Potential Performance Loss`, `warning` the rest."""
+RemarkKind = Literal[
+    "wgmma serialised", "setmaxnreg ignored", "spill", "performance", "wgmma fenced", "warning"
+]
+"""What a remark is about; `performance` is any other `Potential Performance Loss`, `wgmma fenced` a wait or an arrival that ptxas
+added, `warning` the rest."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Remark:
     text: str
     kernel: str
 
+    @property
+    def costs(self) -> bool:
+        """Whether the kernel is slower for it."""
+        return self.kind not in ("wgmma fenced", "warning")
+
 
 @dataclass(frozen=True)
 class PtxasReport:
@@ -79,8 +87,11 @@ _CODE = re.compile(r"\(?\b(C7\d{3})\b\)?")
 _NAMED = re.compile(r"in (?:the )?function '?([\w$.]+)'?")
 _SILENT = ("bytes gmem", "Compile time =", "Function properties", "Compiling entry")
 
-SERIALISED = frozenset({"C7510", "C7511", "C7512", "C7514", "C7515", "C7518", "C7520"})
+SERIALISED = frozenset({"C7509", "C7510", "C7511", "C7512", "C7514", "C7515", "C7518", "C7520"})
 """Remarks by which ptxas says that wgmma instructions are serialised, with different reasons."""
+
+FENCED = frozenset({"C7517", "C7519"})
+"""Remarks by which ptxas says that it added a wait for wgmma instructions, or an arrival before them."""
 
 SETMAXNREG = frozenset({"C7508"})
 """The remark by which ptxas says that `setmaxnreg` is ignored."""
@@ -129,6 +140,8 @@ def _remark(line: str, kernel: str) -> Remark:
         kind = "setmaxnreg ignored"
     elif code in SERIALISED or ("wgmma" in text and "serializ" in text):
         kind = "wgmma serialised"
+    elif code in FENCED:
+        kind = "wgmma fenced"
     elif "spilled to local memory" in text:
         kind = "spill"
     elif "Potential Performance Loss" in text:

@@ -7,6 +7,7 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.ir import asynchronous as a
@@ -23,17 +24,16 @@ from tilec.passes.asynchronous import (
     Asynchronous,
     Channel,
     Departure,
-    Member,
+    Site,
     TensorBox,
     load_box,
-    panel_buffer,
     tensor_box,
 )
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
-from tilec.passes.lower.products import accumulators, left_fragment, products_of
+from tilec.passes.lower.products import accumulators, left_operand, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import Definitions, all_ops
 
 
 class Roles:
@@ -42,27 +42,35 @@ class Roles:
     def __init__(self, context: Context, form: Asynchronous):
         self.context = context
         self.form = form
+        self.turns: set[int] = set()
+        """loops in which warpgroups take turns at starting products, by id of the op"""
+        self.panels: list[a.PanelBuffer] = []
         self.buffers: dict[int, a.PanelBuffer] = {}
         """by id of the operand's value"""
         self.rings: dict[Channel, str] = {}
         self.channel_of: dict[int, Channel] = {}
-        self.loads: dict[int, tuple[Channel, Member]] = {}
-        """by id of the load op"""
+        self.sites: dict[int, tuple[Channel, Site]] = {}
+        """by id of a load op"""
+        self.site_of: dict[int, Site] = {}
+        """by id of the operand's value"""
         self.barriers: list[a.Barrier] = []
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
         for channel in form.channels:
-            names = [m.load.access.tensor for m in channel.members]
-            base = "_".join(dict.fromkeys(names))
+            base = "_".join(dict.fromkeys(m.tensor for m in channel.members))
             ring = context.names.unique(f"{base}_ring")
             self.rings[channel] = ring
-            for member in channel.members:
-                name = context.names.unique(f"{member.load.access.tensor}_tiles")
-                self.buffers[member.operand.source.id] = panel_buffer(name, member, channel.slots)
-                self.channel_of[member.operand.source.id] = channel
-                self.loads[id(member.load)] = (channel, member)
+            for n, member in enumerate(channel.members):
+                name = context.names.unique(f"{member.tensor}_tiles")
+                buffer = a.PanelBuffer(name, member.dtype, member.rows, member.cols, channel.slots)
+                self.panels.append(buffer)
+                for site in channel.sites:
+                    self.buffers[site.operands[n].source.id] = buffer
+                    self.channel_of[site.operands[n].source.id] = channel
+                    self.site_of[site.operands[n].source.id] = site
+                    self.sites[id(site.loads[n])] = (channel, site)
             warps = form.warpgroups * 4 * self._peers(channel)
             self.barriers += [
                 a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, 1),
@@ -74,7 +82,8 @@ class Roles:
     def _peers(self, channel: Channel) -> int:
         """CTAs whose copies land in this CTA's slots."""
         sharing = self.form.sharing
-        if sharing is None or not any(m.load.out.id in sharing.shared for m in channel.members):
+        loads = [load for site in channel.sites for load in site.loads]
+        if sharing is None or not any(load.out.id in sharing.shared for load in loads):
             return 1
         return sharing.size
 
@@ -108,7 +117,7 @@ class Roles:
         for op in block.ops:
             if id(op) in self.form.scalars:
                 context.lower_scalar(op)
-            elif isinstance(op, t.For) and any(id(x) in self.loads for x in all_ops(op.body)):
+            elif isinstance(op, t.For) and any(id(x) in self.sites for x in all_ops(op.body)):
                 name = self._loop_name(op)
                 trips = context.index(op.trips)
                 outer, context.out = context.out, []
@@ -117,10 +126,10 @@ class Roles:
                 context.limits.pop()
                 body, context.out = tuple(context.out), outer
                 context.out.append(k.Loop(name, trips, body, span=op.span))
-            elif id(op) in self.loads:
-                channel, member = self.loads[id(op)]
-                if member is channel.members[-1]:
-                    self._fill(channel)
+            elif id(op) in self.sites:
+                channel, site = self.sites[id(op)]
+                if op is site.loads[-1]:
+                    self._fill(channel, site)
 
     def _loop_name(self, op: t.For) -> str:
         """The trip's C name; the consumers take it again."""
@@ -133,31 +142,30 @@ class Roles:
         context.var_names[op.index] = name
         return name
 
-    def _fill(self, channel: Channel) -> None:
+    def _fill(self, channel: Channel, site: Site) -> None:
         """Wait for a free slot and start the copies into it."""
         context = self.context
         ring = self.rings[channel]
         full = self._barrier(channel, free=False)
-        span = channel.members[-1].load.span
+        span = site.loads[-1].span
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
             a.BarrierExpect(full, ring, channel.bytes, span=span),
         ]
-        for member in channel.members:
-            self._copy(member, ring, full)
+        for operand, load in zip(site.operands, site.loads, strict=True):
+            self._copy(self.buffers[operand.source.id], load, ring, full)
         context.out.append(a.RingAdvance(ring))
 
-    def _copy(self, member: Member, ring: str, full: str) -> None:
+    def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
-        buffer = self.buffers[member.operand.source.id]
-        box = load_box(context.program, member.load, context.facts)
+        box = load_box(context.program, load, context.facts)
         sharing = self.form.sharing
-        shared = sharing is not None and member.load.out.id in sharing.shared
+        shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
         panels = buffer.cols // buffer.panel
         share = "none" if not shared else "panels" if panels % peers == 0 and panels > 1 else "rows"
         rows = buffer.rows // peers if share == "rows" else buffer.rows
-        name = self.map_of(member.load.access.tensor, box, buffer, rows)
+        name = self.map_of(load.access.tensor, box, buffer, rows)
         coordinates = tuple(context.index(start) for start in reversed(box.start))
         context.out.append(
             a.TensorCopy(
@@ -169,7 +177,7 @@ class Roles:
                 len(box.dims) - 1 - box.row,
                 peers,
                 share,  # type: ignore[arg-type]
-                span=member.load.span,
+                span=load.span,
             )
         )
 
@@ -202,6 +210,10 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
+        body = renewed(body, self.context.variant.level.axes.values())
+        if self.turns:
+            before = [*before, a.Turn("begin", self.form.warpgroups)]
+            after = [a.Turn("end", self.form.warpgroups), *after]
         return (*self._declarations(filled=True), *before, a.Instances(body), *after)
 
     def store(self, op: t.Store) -> bool:
@@ -214,68 +226,103 @@ class Roles:
 
     def arrive(self, load: t.Load) -> None:
         """At an operand's load: wait here for what a loop below reads."""
-        channel, member = self.loads[id(load)]
-        if member is channel.members[-1] and not isinstance(channel.last, t.Dot):
+        channel, site = self.sites[id(load)]
+        if load is site.loads[-1] and not isinstance(site.last, t.Dot):
             self._wait(channel)
 
     def leave(self, op: t.Op) -> None:
         """Behind an op of a body: slots that it was the last to read are free."""
         for channel in self.form.channels:
-            if channel.last is op and not isinstance(op, t.Dot):
-                self._release(channel)
+            if any(site.last is op for site in channel.sites) and not isinstance(op, t.Dot):
+                self.context.out += self._release(channel)
 
     def _wait(self, channel: Channel) -> None:
         self.context.out.append(
             a.BarrierWait(self._barrier(channel, free=False), self.rings[channel])
         )
 
-    def _release(self, channel: Channel, previous: bool = False) -> None:
-        release = a.BarrierRelease(
-            self._barrier(channel, free=True), self.rings[channel], previous, self._peers(channel)
-        )
-        self.context.out.append(release)
-        if not previous:
-            self.context.out.append(a.RingAdvance(self.rings[channel]))
+    def _release(self, channel: Channel, previous: bool = False) -> list[k.Op]:
+        """The slot is free, and the ring goes on; of the slot before: free alone."""
+        ring = self.rings[channel]
+        barrier = self._barrier(channel, free=True)
+        release = a.BarrierRelease(barrier, ring, previous, self._peers(channel))
+        return [release] if previous else [release, a.RingAdvance(ring)]
 
     def product(self, op: t.Dot) -> k.Fragment:
-        """A product: wait for its tiles, start it, wait for it (or for the one before it), release."""
+        """A product: wait for its tiles and start it. What it reads and writes is waited for by `retire`, or, where the wait is left to
+        the next trip, here."""
         context = self.context
         plan = products_of(context).plans[op.out.id]
         target = accumulators(context, op)
-        left: k.Fragment | None = None
-        if isinstance(plan.a, InRegisters):
-            left = left_fragment(context, plan.a, op)
-        own = self._channels_of(plan)
-        for channel in own:
-            if isinstance(channel.last, t.Dot) and channel.first is op:
+        left = left_operand(context, plan.a, op) if isinstance(plan.a, InRegisters) else None
+        staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
+        sites = {self.site_of[o.source.id]: self.channel_of[o.source.id] for o in staged}
+        for site, channel in sites.items():
+            if isinstance(site.last, t.Dot) and site.first is op:
                 self._wait(channel)
+        for operand in staged:
+            self._clear_edges(operand, op.span)
+        first, last = self._turn(op)
+        if first:
+            context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
         context.out.append(self._start(op, plan, target, left))
-        context.out.append(a.WarpgroupCommit())
-        ending = [c for c in own if c.last is op]
+        ending = [channel for site, channel in sites.items() if site.last is op]
         if self.delayed is op:
-            context.out.append(a.WarpgroupWait(1))
-            trip = k.Index(Sym.of(context.definitions.loops[op.out.id][-1].index), I32)
-            outer, context.out = context.out, []
-            for channel in ending:
-                self._release(channel, previous=True)
-            body, context.out = tuple(context.out), outer
-            context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
-            context.out += [a.RingAdvance(self.rings[c]) for c in ending]
-            if self.leaving is not None and self.leaving.departure.deferred:
-                context.out.append(self.leaving.chunks(self, trip=trip))
+            self._delay(op, ending)
             return target
-        context.out.append(a.WarpgroupWait(0, (target,)))
-        for channel in ending:
-            self._release(channel)
+        releases = tuple(x for channel in ending for x in self._release(channel))
+        context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
+        if last:
+            context.out.append(a.Turn("pass", self.form.warpgroups))
         return target
 
-    def _channels_of(self, plan: ProductPlan) -> list[Channel]:
-        found: dict[Channel, None] = {}
-        for operand in (plan.a, plan.b):
-            if isinstance(operand, Staged):
-                found[self.channel_of[operand.source.id]] = None
-        return list(found)
+    def _turn(self, op: t.Dot) -> tuple[bool, bool]:
+        """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
+        all of them while the others do that work."""
+        around = self.context.definitions.loops[op.out.id]
+        if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
+            return False, False
+        dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
+        if len(dots) < 2:
+            return False, False
+        self.turns.add(id(around[-1]))
+        return op is dots[0], op is dots[-1]
+
+    def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
+        """Wait for the product of the trip before, and release its slots."""
+        context = self.context
+        context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
+        trip = k.Index(Sym.of(context.definitions.loops[op.out.id][-1].index), I32)
+        body = tuple(x for channel in ending for x in self._release(channel, previous=True))
+        context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
+        context.out += [a.RingAdvance(self.rings[c]) for c in ending]
+        if self.leaving is not None and self.leaving.departure.deferred:
+            context.out.append(self.leaving.chunks(self, trip=trip))
+
+    def _clear_edges(self, operand: Staged, span: Span) -> None:
+        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+        context = self.context
+        assert operand.load is not None
+        box = load_box(context.program, operand.load, context.facts)
+        first, last = box.inner[operand.k_axis]
+        if first is None and last is None:
+            return
+        buffer = self.buffers[operand.source.id]
+        extent = (buffer.rows, buffer.cols)[operand.k_axis]
+        begin: k.Expr = k.Literal_(0, I32) if first is None else context.index(first)
+        end: k.Expr = k.Literal_(extent, I32) if last is None else context.index(last)
+        conditions: list[k.Expr] = []
+        if first is not None:
+            conditions.append(k.Apply("gt", (begin, k.Literal_(0, I32)), BOOL))
+        if last is not None:
+            conditions.append(k.Apply("lt", (end, k.Literal_(extent, I32)), BOOL))
+        condition = conditions[0]
+        if len(conditions) > 1:
+            condition = k.Apply("or", tuple(conditions), BOOL)
+        tile = self._tile(operand)
+        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
+        context.out.append(k.IfUniform(condition, (clear,), span=span))
 
     def _tile(self, operand: Staged) -> k.TileAddress:
         number = operand.source.id
@@ -313,8 +360,21 @@ class Roles:
             min(columns, WIDEST_PIECE),
             first,
             types in TRANSPOSABLE,
+            op.accumulate is None,
+            self._continues(op),
             span=op.span,
         )
+
+    def _continues(self, op: t.Dot) -> k.Expr | None:
+        """Where the accumulators were not filled: whether the product adds to them."""
+        around = self.context.definitions.loops[op.out.id]
+        loop = around[-1] if around else None
+        if not isinstance(loop, t.For) or self.delayed is not op:
+            return None
+        carried = self.unfilled(loop)
+        if carried is None or carried.next is not op.out:
+            return None
+        return k.Apply("gt", (k.Index(Sym.of(loop.index), I32), k.Literal_(0, I32)), BOOL)
 
     # ---- loops whose product runs on into the next trip
 
@@ -326,8 +386,8 @@ class Roles:
             return None
         (dot,) = dots
         users = self.context.definitions.users
-        channels = self._channels_of(products_of(self.context).plans[dot.out.id])
-        if any(c.first is not dot or c.last is not dot for c in channels):
+        sites = self._sites_of(dot)
+        if len(sites) != 1 or sites[0].first is not dot or sites[0].last is not dot:
             return None
         for carried in loop.carried:
             if carried.next is dot.out and dot.accumulate is carried.entry:
@@ -335,18 +395,68 @@ class Roles:
                 return dot if alone and all(u is loop for u in users[dot.out.id]) else None
         return None
 
+    def unfilled(self, loop: t.For) -> t.Carried | None:
+        """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
+        dot = self.delays(loop)
+        if dot is None or not self.form.unfilled:
+            return None
+        if not self.context.facts.prove_nonnegative(loop.trips - 1):
+            return None
+        for carried in loop.carried:
+            if carried.next is dot.out and _is_zero(carried.initial, self.context.definitions):
+                return carried
+        return None
+
+    def _sites_of(self, dot: t.Dot) -> list[Site]:
+        plan = products_of(self.context).plans[dot.out.id]
+        staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
+        return list(dict.fromkeys(self.site_of[o.source.id] for o in staged))
+
     def finish_delayed(self, loop: t.For, dot: t.Dot, trips: k.Expr, target: k.Fragment) -> None:
-        """Behind such a loop: wait for the last product, release its slots."""
+        """Behind such a loop: let the rest of the last tile leave, fetch what the next one needs, wait for the last product, release
+        its slots."""
         context = self.context
-        context.out.append(a.WarpgroupWait(0, (target,), span=loop.span))
-        plan = products_of(context).plans[dot.out.id]
-        outer, context.out = context.out, []
-        for channel in self._channels_of(plan):
-            self._release(channel, previous=True)
-        body, context.out = tuple(context.out), outer
-        context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
+        some = context.facts.prove_nonnegative(loop.trips - 1)
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trips=trips))
+            context.out.append(self.leaving.chunks(self, trips=trips, least=int(some)))
+        for value in sorted(self.form.early) if self.leaving is not None else ():
+            load = context.definitions.defining[value]
+            axes = context.loop_axes(load.outs[0])
+            # an element at a time each comes with an address and a register of its own
+            if id(load) in context.variant.aligned or not any(x and x.vectorised for x in axes):
+                context.hold(load)
+        context.out.append(a.WarpgroupWait(0, (target,), span=loop.span))
+        channels = [self.channel_of[s.operands[0].source.id] for s in self._sites_of(dot)]
+        body = tuple(x for channel in channels for x in self._release(channel, previous=True))
+        if some:
+            context.out += body
+        else:
+            context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
+
+
+def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, ...]:
+    """An instance's body with what follows from coordinates of accumulators computed behind its last loop, not in front of all
+    instances."""
+    last = max((n for n, op in enumerate(body) if isinstance(op, k.Loop)), default=None)
+    if last is None:
+        return body
+    behind = body[last + 1 :]
+    moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
+    return (*body[: last + 1], a.Renew(moved), *behind) if moved else body
+
+
+def _is_zero(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a tile is all zeros."""
+    op = definitions.defining.get(value.id)
+    match op:
+        case t.Full():
+            return _is_zero(op.value, definitions)
+        case t.Cast():
+            return _is_zero(op.arg, definitions)
+        case t.Constant():
+            return op.value == 0
+        case _:
+            return False
 
 
 class Leaving:
@@ -391,9 +501,14 @@ class Leaving:
                 self.before.append(k.Declare(place, first))
 
     def chunks(
-        self, roles: Roles, trip: k.Expr | None = None, trips: k.Expr | None = None
+        self,
+        roles: Roles,
+        trip: k.Expr | None = None,
+        trips: k.Expr | None = None,
+        least: int = 0,
+        only: int | None = None,
     ) -> a.SendChunks:
-        """The op that sends all chunks, or those of a trip."""
+        """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
         if not self.map:
             name = self.departure.store.access.tensor
             self.map = roles.map_of(name, self.box, self.buffer, CHUNK_ROWS)
@@ -408,27 +523,44 @@ class Leaving:
             CHUNKS_UNDER_WAY,
             trip=trip,
             trips=trips,
+            least=least,
+            only=only,
             span=self.departure.store.span,
         )
 
     def store(self, roles: Roles) -> None:
-        """Pack the tile and note where it goes; send it now unless it is deferred."""
+        """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
         context = self.context
         store = self.departure.store
-        rounded_fragment(
-            context, store.value, self.axes, self.fragment, store.span, not self.departure.deferred
-        )
+        deferred = self.departure.deferred
+        if deferred:
+            rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
         for n, place in enumerate(self.places):
             start = self.box.start[n] + (warp if n == self.box.row else 0)
             value = context.index(start)
-            if self.departure.deferred:
+            if deferred:
                 context.out.append(k.Assign(place, value, span=store.span))
             else:
                 context.out.append(k.Let(place.name, I32, value, span=store.span))
-        if not self.departure.deferred:
-            context.out.append(self.chunks(roles))
+        if not deferred:
+            context.out.append(k.Declare(self.fragment, None, span=store.span))
+            for number in range(self.blocks * self.panels):
+                # one after the other: the accumulators and a chunk at a time are all that registers hold
+                parts = self._parts(number)
+                rounded_fragment(
+                    context, store.value, self.axes, self.fragment, store.span, False, parts
+                )
+                context.out.append(self.chunks(roles, only=number))
+
+    def _parts(self, number: int) -> tuple[k.Part, ...]:
+        """The steps of a chunk along rows and columns."""
+        block, panel = divmod(number, self.panels)
+        row, col = self.axes
+        steps = self.departure.columns // 8
+        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
+        return tuple(p for p in parts if p.count < p.axis.layout.steps)
 
     def after(self) -> list[k.Op]:
         """Behind the last instance."""
@@ -450,11 +582,17 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         producers=128,
         arguments=(*roles.maps.values(), *kernel.arguments),
         panels=(
-            *roles.buffers.values(),
+            *roles.panels,
             *([roles.leaving.buffer] if roles.leaving is not None else []),
         ),
         barriers=tuple(roles.barriers),
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
+        grid=tuple(
+            replace(d, backwards=False, paired=True)
+            if d.backwards and d is kernel.grid[-1]
+            else d
+            for d in kernel.grid
+        ),
         body=(both,),
     )

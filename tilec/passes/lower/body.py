@@ -15,7 +15,8 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, F32, I32, DType
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var, sym_min
+from tilec.passes.interior import affine
 from tilec.passes.lower.access import (
     AddressBuilder,
     Guards,
@@ -70,6 +71,8 @@ class Body(AddressBuilder):
         self.uses: dict[int, int] = {}
         self.local_names: set[str] = set()
         self.reloaded: dict[str, k.Fragment] = {}
+        self.held: dict[str, k.Fragment] = {}
+        """fragments that the walk reads"""
 
     def local_name(self, wanted: str) -> str:
         """A name inside of the walk, free again behind it."""
@@ -102,6 +105,7 @@ class Body(AddressBuilder):
             return context.scalar(value)
         fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
+            self.held[fragment.name] = fragment
             return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
         if key not in self.memo:
@@ -162,7 +166,10 @@ class Body(AddressBuilder):
                 return self.value(op.arg, tuple(inner))
             case t.Fill():
                 arg = self.value(op.arg, coords)
-                guards = self.presence(op.arg, coords)
+                guards = Guards()
+                for n, (axis, along) in enumerate(zip(op.arg.type.axes, coords, strict=True)):
+                    if op.axes is None or n in op.axes:
+                        guards.add(self.axis_presence(axis, along))
                 if not guards.all:
                     return arg
                 filler = converted(context.scalar(op.value), arg.rep)
@@ -179,6 +186,9 @@ class Body(AddressBuilder):
     def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
         if op.out.id in self.context.holds:
             return k.Literal_(True, BOOL)
+        compared = self._affine_comparison(op, coords)
+        if compared is not None:
+            return compared
         args: list[k.Expr] = []
         for arg in op.args:
             own: Coords = ()
@@ -188,6 +198,34 @@ class Body(AddressBuilder):
                 )
             args.append(self.value(arg, own))
         return apply_elementwise(self.context, op, args)
+
+    def _affine_comparison(self, op: t.Elementwise, coords: Coords) -> k.Expr | None:
+        """A comparison of index tiles by rows and columns of accumulators, as a number of the row against one of the register: the
+        latter is a constant of the unrolled loop."""
+        fast = coords[-1] if len(coords) == 2 else None
+        if op.op not in COMPARISONS or fast is None or not fast.vectorised or fast.layout.is_blocked:
+            return None
+        if self.context.variant.asynchronous is None:
+            return None
+        left, right = (affine(arg, self.context.definitions) for arg in op.args)
+        if left is None or right is None:
+            return None
+        total = dict(left.coefficients)
+        for n, c in right.coefficients.items():
+            total[n] = total.get(n, 0) - c
+        if total.get(1) not in (1, -1):
+            return None
+        number = left.base - right.base
+        row = coords[0]
+        if total.get(0):
+            if row is None:
+                return None
+            number = number + coordinate(row) * total[0]
+        lane = Sym.of(Var(fast.lane, "local"))
+        register = self.context.index(coordinate(fast) - lane)
+        if total[1] == -1:
+            return k.Apply(op.op, (self.context.index(number - lane), register), BOOL)
+        return k.Apply(op.op, (register, self.context.index(-number - lane)), BOOL)
 
     # ---- loads
 
@@ -232,7 +270,12 @@ class Body(AddressBuilder):
     def axis_presence(self, axis: t.Axis, along: k.LoopAxis | None) -> Guards:
         """Guards of one axis."""
         guards = Guards()
-        for constraint in axis.presence:
+        presence = axis.presence
+        limits = [c.limit for c in presence if isinstance(c, t.Below)]
+        if len(limits) > 1 and self.context.variant.asynchronous is not None:
+            others = tuple(c for c in presence if not isinstance(c, t.Below))
+            presence = (t.Below(self._least(limits, axis)), *others)
+        for constraint in presence:
             match constraint:
                 case t.Below():
                     if along is None:
@@ -259,6 +302,12 @@ class Body(AddressBuilder):
                         guards.vector += conditions
         return guards
 
+    def _least(self, limits: list[Sym], axis: t.Axis) -> Sym:
+        """The least of several bounds; those that no coordinate reaches are left out."""
+        facts = self.context.facts
+        kept = [x for x in limits if not facts.prove_nonnegative(x - axis.extent)]
+        return sym_min(kept or limits[:1])
+
     def _positive(self, sym: Sym) -> k.Expr:
         return k.Apply("gt", (self.context.index(sym), k.Literal_(0, I32)), BOOL)
 
@@ -279,7 +328,14 @@ class Body(AddressBuilder):
 
     # ---- the loop
 
-    def finish(self, guards: Guards, inside: list[k.Op], after: list[k.Op], span: Span) -> None:
+    def finish(
+        self,
+        guards: Guards,
+        inside: list[k.Op],
+        after: list[k.Op],
+        span: Span,
+        parts: tuple[k.Part, ...] = (),
+    ) -> None:
         """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
         around = guards.vector
         body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
@@ -292,9 +348,31 @@ class Body(AddressBuilder):
                 )
             )
         body += [without(op, around) for op in after]
-        loop = k.TileLoop(self.axes, tuple(around), tuple(body), span=span)
+        loop = k.TileLoop(self._nesting(), tuple(around), tuple(body), parts, span=span)
         self.context.out.append(whole_or_cut(loop, span))
         self.context.names.release(self.local_names)
+
+    def _nesting(self) -> tuple[k.LoopAxis, ...]:
+        """The axes as the loops nest. A vector that follows the inner axis alone is needed again in each trip of the outer one, and
+        stays in registers from the first to the last: of accumulators' two axes that one is the outer whose vectors take more."""
+        if len(self.axes) != 2 or any(a.layout.is_blocked or a.layout.streams for a in self.axes):
+            return self.axes
+        outer, inner = self.axes
+        if self._registers_along(inner, outer) > self._registers_along(outer, inner):
+            return inner, outer
+        return self.axes
+
+    def _registers_along(self, axis: k.LoopAxis, other: k.LoopAxis) -> int:
+        """Registers of what the walk reads along one axis only."""
+        vectors = [f.rep.bits * axis.layout.vector for f in self.held.values() if f.axes == (axis,)]
+        if axis.vectorised:
+            vectors += [
+                op.target.rep.bits * axis.layout.vector
+                for op in self.loads
+                if isinstance(op, k.LoadVector)
+                and not k.follows((op.offset, op.guards, op.count), other)
+            ]
+        return axis.layout.steps * sum(-(-bits // 32) for bits in vectors)
 
 
 def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:

@@ -68,6 +68,8 @@ class Context:
     """the body in which an operand was staged last, with its consumed axis and extent: later products of that body read the same tile"""
     lower_scalar: Callable[[t.Op], None] = lambda op: None
     """lowers a scalar op once more"""
+    hold: Callable[[t.Op], None] = lambda op: None
+    """evaluates a tile into registers"""
     holds: frozenset[int] = frozenset()
     """comparisons that are true for the whole tile in what is being emitted"""
     renames: dict[Var, Sym] = field(default_factory=dict)

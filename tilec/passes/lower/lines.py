@@ -59,8 +59,9 @@ def rounded_fragment(
     fragment: k.Fragment,
     span: Span,
     declared: bool = True,
+    parts: tuple[k.Part, ...] = (),
 ) -> None:
-    """A tile evaluated into registers (declared here, or elsewhere), rounded to its narrow type in pairs."""
+    """A tile, or parts of it, evaluated into registers (declared here, or elsewhere), rounded to its narrow type in pairs."""
     body = Body(context, context.ordered(coords))
     rep = value.type.dtype
     wide = unrounded(context, value)
@@ -69,9 +70,9 @@ def rounded_fragment(
     if declared:
         context.out.append(k.Declare(fragment, None, span=span))
     if expr.rep == rep:
-        body.finish(Guards(), [k.Assign(fragment, expr)], [], span)
+        body.finish(Guards(), [k.Assign(fragment, expr)], [], span, parts)
         return
     fast = next(a for a in body.axes if a.vectorised)
     pair = k.Fragment(body.local_name(f"{fragment.name}_wide"), expr.rep, (fast,), local=True)
     body.loads.append(k.Declare(pair, None))
-    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], span)
+    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], span, parts)

@@ -27,7 +27,9 @@ from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import (
     Ring,
+    is_packed,
     lower_dot,
+    pack_left,
     rings,
     stage_now,
     staged_loads,
@@ -42,10 +44,11 @@ from tilec.passes.lower.questions import (
     meets_others,
     reject_hazards,
 )
-from tilec.passes.lower.reductions import THREAD, lower_reduce
+from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
+from tilec.source.text import Span
 
 
 def lower_nest(
@@ -62,6 +65,8 @@ def lower_nest(
     facts = Facts.of(program)
     for sym, number in variant.divisors:
         facts.learn_divisor(sym, number)
+    for sym in variant.positive:
+        facts.learn(sym)
     definitions = Definitions.of(nest.body)
     names = Names(spell)
     for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:
@@ -103,6 +108,7 @@ def lower_nest(
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
     context.lower_scalar = statements.op
+    context.hold = statements.hold
     roles = statements.roles
     producer = roles.producer(nest) if roles is not None else ()
     statements.block(nest.body)
@@ -171,6 +177,8 @@ class _Statements:
                 )
             case t.Reduce():
                 lower_reduce(context, op)
+            case t.Combine():
+                lower_combine(context, op)
             case t.For():
                 self._loop(op)
             case t.If():
@@ -204,7 +212,7 @@ class _Statements:
                 pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
-                    self._hold(op)
+                    self.hold(op)
             case t.Iota() | t.Full():
                 pass
             case _:
@@ -232,7 +240,7 @@ class _Statements:
 
     # ---- tiles in registers
 
-    def _hold(self, op: t.Op) -> None:
+    def hold(self, op: t.Op) -> None:
         """Evaluate a tile into registers."""
         context = self.context
         value = op.outs[0]
@@ -413,9 +421,10 @@ class _Statements:
         context.var_names[op.index] = name
         trips = context.index(op.trips)
         variables: list[k.Fragment] = []
+        unfilled = self.roles.unfilled(op) if self.roles is not None else None
         for carried in op.carried:
-            variables.append(self._carried_variable(carried))
-        interior = interior_of(context, op) if self.roles is None else None
+            variables.append(self._carried_variable(carried, carried is unfilled))
+        interior = interior_of(context, op)
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -435,19 +444,31 @@ class _Statements:
         context.limits.append({})
         if ring is not None:
             ring.head(name)
+        whole: tuple[k.Op, ...] | None = None
         if interior is None:
             self.block(op.body)
             self._yields(op, variables)
+        elif self.roles is not None:
+            whole, edges = self._two_bodies(op, variables, interior)
+            context.out += edges
+            whole = None if whole == edges else whole
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
         if ring is not None:
             ring.tail(name)
         context.limits.pop()
         context.out = outer
-        context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
+        if whole is not None and interior is not None:
+            ranges = (trips, bounds[0], bounds[1])
+            context.out += _three_loops(name, ranges, interior, whole, tuple(body), op.span)
+        else:
+            context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)
         if self.roles is not None and delayed is not None:
-            self.roles.finish_delayed(op, delayed, trips, context.fragments[delayed.out.id])
+            target = next(
+                v for c, v in zip(op.carried, variables, strict=True) if c.next is delayed.out
+            )
+            self.roles.finish_delayed(op, delayed, trips, target)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
 
@@ -461,10 +482,21 @@ class _Statements:
     ) -> None:
         """The body twice: without masks for the interior's trips, with them for the others; once where no mask is in it."""
         context = self.context
+        bodies = self._two_bodies(op, variables, interior)
         trip = k.Index(Sym.of(Var(name, "trip")), I32)
         condition: k.Expr = k.Apply("lt", (trip, bounds[1]), BOOL)
         if interior.first.constant != 0:
             condition = k.Apply("and", (k.Apply("ge", (trip, bounds[0]), BOOL), condition), BOOL)
+        if bodies[0] == bodies[1]:
+            context.out += bodies[0]
+        else:
+            context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
+
+    def _two_bodies(
+        self, op: t.For, variables: list[k.Fragment], interior: Interior
+    ) -> tuple[tuple[k.Op, ...], tuple[k.Op, ...]]:
+        """The body of the trips that need no masks, and that of the others."""
+        context = self.context
         facts, holds = context.facts, context.holds
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
@@ -485,12 +517,9 @@ class _Statements:
             bodies.append(tuple(context.out))
             context.out = outer
             context.facts, context.holds = facts, holds
-        if bodies[0] == bodies[1]:
-            context.out += bodies[0]
-        else:
-            context.out.append(k.IfUniform(condition, bodies[0], bodies[1], span=op.span))
+        return bodies[0], bodies[1]
 
-    def _carried_variable(self, carried: t.Carried) -> k.Fragment:
+    def _carried_variable(self, carried: t.Carried, unfilled: bool) -> k.Fragment:
         context = self.context
         value = carried.entry
         rep = compute_type(value.type.dtype)
@@ -499,10 +528,18 @@ class _Statements:
             variable = k.Fragment(name, rep)
             initial = converted(context.scalar(carried.initial), rep)
             context.out.append(k.Declare(variable, initial, span=value.span))
+        elif is_packed(context, value):
+            axes = context.ordered(context.loop_axes(value))
+            variable = k.Fragment(name, value.type.dtype, axes)
+            context.out.append(k.Declare(variable, None, span=value.span))
+            pack_left(context, carried.initial, variable, value.span)
         else:
             coords = context.loop_axes(value)
             variable = k.Fragment(name, rep, context.ordered(coords))
             context.out.append(k.Declare(variable, None, span=value.span))
+            if unfilled:
+                self._rebind(value, variable)
+                return variable
             body = Body(context, variable.axes)
             body.count(carried.initial)
             own = coords_for(carried.initial, coords)
@@ -534,6 +571,9 @@ class _Statements:
                     context.out.append(k.Let(name, expr.rep, expr))
                     expr = k.Local(name, expr.rep)
                 finals.append(k.Assign(variable, expr))
+                continue
+            if is_packed(context, carried.entry):
+                pack_left(context, following, variable, carried.entry.span)
                 continue
             made = context.fragments.get(following.id)
             if made is variable:
@@ -607,3 +647,23 @@ class _Statements:
         )
         for merge, variable in zip(op.merges, variables, strict=True):
             self._rebind(merge.result, variable)
+
+
+def _three_loops(
+    name: str,
+    ranges: tuple[k.Expr, k.Expr, k.Expr],
+    interior: Interior,
+    whole: tuple[k.Op, ...],
+    edges: tuple[k.Op, ...],
+    span: Span,
+) -> list[k.Op]:
+    """One loop after another over the trips before the interior, the interior, and those behind it: no branch around products."""
+    trips, first, end = ranges
+    loops: list[k.Op] = []
+    if interior.first.constant != 0:
+        before = k.Apply("min", (first, trips), I32)
+        loops.append(k.Loop(name, before, edges, span=span))
+        first = k.Apply("max", (first, k.Literal_(0, I32)), I32)
+    loops.append(k.Loop(name, end, whole, first, span=span))
+    begin = k.Apply("max", (end, first), I32)
+    return [*loops, k.Loop(name, trips, edges, begin, span=span)]

@@ -396,9 +396,9 @@ def accumulators(context: Context, op: t.Dot) -> k.Fragment:
     axes = context.ordered(coords)
     if op.accumulate is None:
         target = k.Fragment(context.names.unique(op.out.name or "product"), rep, axes)
-        context.out.append(
-            k.Declare(target, k.Literal_(0.0 if rep.is_float else 0, rep), span=op.span)
-        )
+        zero = k.Literal_(0.0 if rep.is_float else 0, rep)
+        fresh = context.variant.asynchronous is not None
+        context.out.append(k.Declare(target, None if fresh else zero, span=op.span))
         return target
     carried = _carried_in_place(context, op)
     if carried is not None:
@@ -427,13 +427,26 @@ def _carried_in_place(context: Context, op: t.Dot) -> k.Fragment | None:
     if not around or not isinstance(around[-1], t.For):
         return None
     for carried in around[-1].carried:
-        if carried.next is not op.out:
+        if carried.next is not op.out and not _updates(context, op, carried):
             continue
         chain = _only_into(context, carried.entry, op)
         variable = context.fragments.get(carried.entry.id)
         if chain and variable is not None:
             return variable
     return None
+
+
+def _updates(context: Context, op: t.Dot, carried: t.Carried) -> bool:
+    """Whether a carried name is a product's accumulator as it is, and its next value the result changed element by element."""
+    if op.accumulate is not carried.entry or context.variant.asynchronous is None:
+        return False
+    value = op.out
+    while value is not carried.next:
+        users = context.definitions.users[value.id]
+        if len(users) != 1 or not isinstance(users[0], t.Elementwise):
+            return False
+        value = users[0].out
+    return True
 
 
 def _only_into(context: Context, value: t.Value, op: t.Dot) -> bool:
@@ -453,6 +466,36 @@ def _only_into(context: Context, value: t.Value, op: t.Dot) -> bool:
 def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
     """The left operand in registers, 0 where a consumed coordinate is absent."""
     source = operand.source
+    axes = context.ordered(context.loop_axes(source))
+    name = context.names.unique(source.name or "left")
+    fragment = k.Fragment(name, source.type.dtype, axes)
+    context.out.append(k.Declare(fragment, None, span=op.span))
+    pack_left(context, source, fragment, op.span)
+    return fragment
+
+
+def left_operand(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
+    """The same; a carried name that was packed in the trip before is taken as it is."""
+    held = context.fragments.get(operand.source.id)
+    if held is not None and held.rep == operand.source.type.dtype and is_packed(context, operand.source):
+        return held
+    return left_fragment(context, operand, op)
+
+
+def is_packed(context: Context, value: t.Value) -> bool:
+    """Whether a carried name is nothing but the left operand of products: it is held as they take it."""
+    if context.variant.asynchronous is None or value.type.dtype.bits >= 32 or value.type.rank != 2:
+        return False
+    source = context.definitions.defining.get(value.id)
+    if not isinstance(source, t.For):
+        return False
+    entries = [c for c in source.carried if value in (c.entry, c.result)]
+    users = [u for c in entries for v in (c.entry, c.result) for u in context.definitions.users[v.id]]
+    return bool(users) and all(isinstance(u, t.Dot) and u.a in (entries[0].entry, entries[0].result) for u in users)
+
+
+def pack_left(context: Context, source: t.Value, fragment: k.Fragment, span: Span) -> None:
+    """A left operand into a fragment."""
     coords = context.loop_axes(source)
     body = Body(context, context.ordered(coords))
     rep = source.type.dtype
@@ -466,16 +509,13 @@ def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragme
     if guards.all:
         zero = converted(k.Literal_(0.0, F32), expr.rep)
         expr = k.Apply("where", (conjunction(guards.all), expr, zero), expr.rep)
-    fragment = k.Fragment(context.names.unique(source.name or "left"), rep, body.axes)
-    context.out.append(k.Declare(fragment, None, span=op.span))
     if expr.rep == rep:
-        body.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
-        return fragment
+        body.finish(Guards(), [k.Assign(fragment, expr)], [], span)
+        return
     fast = next(a for a in body.axes if a.vectorised)
     pair = k.Fragment(body.local_name(f"{fragment.name}_wide"), expr.rep, (fast,), local=True)
     body.loads.append(k.Declare(pair, None))
-    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], op.span)
-    return fragment
+    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], span)
 
 
 def unrounded(context: Context, value: t.Value) -> t.Value:

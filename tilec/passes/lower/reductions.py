@@ -5,9 +5,9 @@ from __future__ import annotations
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.layouts import Digit
+from tilec.ir.layouts import Digit, blocked
 from tilec.ir.symbolic import Sym, Var
-from tilec.passes.lower.access import coordinate
+from tilec.passes.lower.access import Guards, coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
 
@@ -43,10 +43,21 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         axis = coords[op.axes[0]]
         at = k.Literal_(0, I32) if axis is None else k.Index(coordinate(axis), I32)
         element = k.Apply("indexed", (element, at), dtype)
-    body.finish(guards, [k.Accumulate(target, op.op, element)], [], op.span)
+    chain = None if indexed else _chains(context, op, coords, target)
+    if chain is None:
+        body.finish(guards, [k.Accumulate(target, op.op, element)], [], op.span)
+    else:
+        partial, axis, fast = chain
+        number = Sym.of(Var(fast.step, "local")) % axis.layout.steps
+        body.prelude.append(k.Let(axis.step, I32, k.Index(number, I32)))
+        body.finish(guards, [k.Accumulate(partial, op.op, element)], [], op.span)
+        each = k.Accumulate(target, op.op, k.Element(partial, dtype))
+        context.out.append(
+            k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span)
+        )
     for n in op.axes:
         axis = coords[n]
-        if axis is not None:
+        if axis is not None and not op.partial:
             for digit in reversed(axis.layout.thread_digits):
                 if digit.radix > 1:
                     _exchange(context, op, target, axis, digit)
@@ -62,6 +73,57 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.bind_scalar(result, k.Local(target.name, target.rep))
     else:
         context.fragments[result.id] = target
+
+
+CHAINS = 4
+"""Independent accumulations of a thread where one would wait for itself at every element."""
+LONG_CHAIN = 8
+"""Vectors of a thread from which that pays."""
+
+
+def _chains(
+    context: Context, op: t.Reduce, coords: tuple[k.LoopAxis | None, ...], target: k.Fragment
+) -> tuple[k.Fragment, k.LoopAxis, k.LoopAxis] | None:
+    """Registers for several accumulations beside each other, their axis, and the one whose steps they share out. Beside products that
+    run on, what a row waits for is the length of a chain."""
+    fast = coords[op.axes[0]] if len(op.axes) == 1 else None
+    if context.variant.asynchronous is None or fast is None or fast.layout.steps < LONG_CHAIN:
+        return None
+    if fast.layout.streams or fast.layout.steps % CHAINS:
+        return None
+    axis = next((a for a in context.extra_axes if a.name == f"{fast.name}_chain"), None)
+    if axis is None:
+        axis = k.LoopAxis(f"{fast.name}_chain", blocked(CHAINS, 1, 1, 1), Sym.of(CHAINS))
+        context.extra_axes.append(axis)
+        for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+            context.names.used.add(word)
+    name = context.names.unique(f"{target.name}_chains")
+    partial = k.Fragment(name, target.rep, (*target.axes, axis))
+    context.out.append(k.Declare(partial, k.Identity(op.op, target.rep), span=op.span))
+    return partial, axis, fast
+
+
+def lower_combine(context: Context, op: t.Combine) -> None:
+    """What the lanes of a row hold, added up in each of them."""
+    assert context.variant.products is not None
+    layouts = context.variant.products.layouts
+    digits = {
+        d for n in context.variant.products.columns for d in layouts[n].thread_digits if d.radix > 1
+    }
+    (digit,) = digits
+    coords = context.loop_axes(op.arg)
+    target = k.Fragment(
+        context.names.unique(op.out.name or "total"),
+        compute_type(op.out.type.dtype),
+        context.ordered(coords),
+    )
+    context.out.append(k.Declare(target, None, span=op.span))
+    body = Body(context, context.ordered(coords))
+    body.count(op.arg)
+    value = body.value(op.arg, coords)
+    lanes = k.LaneReduce("sum", value, target.rep, "", digit.radix, digit.divisor)
+    body.finish(Guards(), [k.Assign(target, lanes)], [], op.span)
+    context.fragments[op.out.id] = target
 
 
 def _subject(context: Context, value: t.Value) -> str:

@@ -66,4 +66,10 @@ CODES: dict[str, CodeEntry] = {
         "The bound on a size lets a row be longer than the registers of a block hold. Such rows take a variant that reads the row "
         "again for every reduction, which costs bandwidth. A tighter `require` removes the variant.",
     ),
+    "W0602": CodeEntry(
+        "ptxas lost performance",
+        "ptxas, the assembler behind nvcc, reports that a kernel spills registers or has a stack frame, that Hopper's asynchronous "
+        "products (`wgmma`) run one after the other, or that the register limits of its warps (`setmaxnreg`) are ignored. The result "
+        "is right and the kernel slower than it should be. Smaller tiles or fewer stages need fewer registers.",
+    ),
 }

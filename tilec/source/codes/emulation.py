@@ -90,6 +90,11 @@ CODES: dict[str, CodeEntry] = {
         "a CTA addressed one that had ended or that its cluster does not have; or a CTA ended without having waited for what "
         "another one did to its shared memory." + _FAULT,
     ),
+    "E0946": CodeEntry(
+        "registers of a product not fenced",
+        "A warpgroup started a product into registers that one of its threads could use before, without `wgmma_fence` between."
+        + _FAULT,
+    ),
     "E7003": CodeEntry(
         "the host compiler rejected generated code",
         "The emulator compiles the same kernel text as nvcc, with the host C++ compiler. Nothing that tilec generates may fail "

@@ -1,0 +1,63 @@
+"""Variants of a nest in the asynchronous form: where everything is aligned, and where only what bulk copies bring is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.launch import AllOf, LaunchCondition
+from tilec.ir.symbolic import Sym
+from tilec.passes.assign_layouts import Variant
+from tilec.passes.assign_products import ProductAssignment
+from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
+
+
+class AsynchronousAssignment(ProductAssignment):
+    """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill."""
+
+    def asynchronous_variants(self, origin: Mapping[int, int]) -> tuple[Variant, ...]:
+        """The variants; `origin` as in `Scheduled`. Raises Unsuited where the form does not suit the nest."""
+        form = plan_asynchronous(
+            self.program,
+            self.nest,
+            self.axes,
+            self.target,
+            self.products,
+            self.placement,
+            self.candidate.warps,
+            self.candidate.stages,
+            origin,
+        )
+        loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
+        everything, alone = self.alignment(2), self.alignment(2, loads)
+        if not loads <= alone[2]:
+            raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
+        found = []
+        for name, (conditions, divisors, aligned) in (("", everything), ("any_out", alone)):
+            if not loads <= aligned or (name and set(conditions) == set(everything[0])):
+                continue
+            departs = form.departure is not None and id(form.departure.store) in aligned
+            found.append(
+                Variant(
+                    name,
+                    self.product_level(form.products),
+                    AllOf((*conditions, *self._not_empty(form))),
+                    tuple(divisors),
+                    frozenset(aligned),
+                    products=form.products,
+                    asynchronous=form if departs else replace(form, departure=None),
+                    positive=self._dims(form),
+                )
+            )
+        return tuple(found)
+
+    def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
+        """Sizes of the operands' tensors that are not known to be positive."""
+        names = {m.tensor for c in form.channels for m in c.members}
+        dims = {d for name in names for d in self.program.tensor(name).dims}
+        return tuple(d for d in sorted(dims, key=str) if not self.facts.prove_nonnegative(d - 1))
+
+    def _not_empty(self, form: Asynchronous) -> list[LaunchCondition]:
+        """A tensor map needs a tensor with elements."""
+        return [t.HostOp(">", (dim, Sym.of(0))) for dim in self._dims(form)]

@@ -1,0 +1,415 @@
+"""Exponentials beside products become powers of two of one multiply-add.
+
+    s = x * scale                            c = scale * log2(e)
+    m_new = max(m, max(s))                   m_new = max(m, max(x))               m counts in units of scale
+    p = exp(s - m_new)              ->       p = exp2(x * c' - m_new * c')        c' = c, see below
+    a = exp(m - m_new)                       a = exp2(m * c - m_new * c)
+    … m + log(l)                             … m * scale + log(l)
+
+The *circle* is everything that an exponential's argument is made of by maxima, sums, selections: carried names too. Where all that
+enters it is scaled by one positive scalar, the circle counts in units of it, and what leaves is scaled. One reference per row is used
+everywhere, so that its rounding cancels. x * c - m * c is one multiply-add, whose rounding is not zero at the maximum: from
+|m * c| of 2^30 on, where all but equal elements are 2^-64 apart, c' is the power of two below c, with which products are exact.
+
+Absent columns become -inf before the maximum, and 0 by the exponential: nothing behind needs a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.passes import eliminate_dead
+from tilec.passes.schedule.clone import Numbers, exchange, present_again
+from tilec.passes.uses import Definitions, all_ops, operands
+
+LOG2E = math.log2(math.e)
+LARGEST_INEXACT = 2.0**30
+"""Up to here a row's reference in bits may be off by what its rounding leaves: a factor of 2^64 at most, which cancels."""
+EXPONENT_BITS = 0x7F800000
+"""Sign and mantissa cleared, a positive float is the power of two below it."""
+CLOSED = frozenset({"add", "sub", "max", "min", "neg"})
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+class _Refused(Exception):
+    """The circle is not closed in a way that pays."""
+
+
+def fold_exponents(program: t.Program, nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
+    """The nest with exponentials in loops with products folded; says whether any was."""
+    if program.math != "fast":
+        return nest, False
+    definitions = Definitions.of(nest.body)
+    start: list[t.Value] = []
+    carried: dict[int, t.Carried] = {}
+    for op in all_ops(nest.body):
+        if not isinstance(op, t.For):
+            continue
+        for c in op.carried:
+            carried[c.entry.id] = carried[c.result.id] = c
+        inner = list(all_ops(op.body))
+        if any(isinstance(x, t.Dot) for x in inner):
+            start += [
+                x.args[0]
+                for x in inner
+                if isinstance(x, t.Elementwise) and x.op == "exp" and x.args[0].type.rank
+            ]
+    if not any(value.type.rank == 2 for value in start):
+        return nest, False
+    before = numbers.next
+    try:
+        circle = _Circle(program, numbers, definitions, carried)
+        circle.grow(start)
+        body = circle.rewrite(nest.body)
+    except _Refused:
+        numbers.next = before
+        return nest, False
+    return replace(nest, body=_fill(eliminate_dead.run(body), numbers)), True
+
+
+@dataclass
+class _Circle:
+    """Values that count in units of `unit`, a positive scalar; None: in ones."""
+
+    program: t.Program
+    numbers: Numbers
+    definitions: Definitions
+    carried: dict[int, t.Carried]
+    inside: set[int] = field(default_factory=set)
+    unit: t.Value | None = None
+    alias: dict[int, t.Value] = field(default_factory=dict)
+    """tiles that were scaled by the unit: what they are in units of it"""
+    factors: tuple[t.Value, t.Value] | None = None
+    """the unit in bits, and the power of two below it"""
+    largest: t.Value | None = None
+    """LARGEST_INEXACT in the circle's units"""
+
+    # ---- which values
+
+    def grow(self, start: list[t.Value]) -> None:
+        """Close the circle over what makes the values. Raises _Refused."""
+        waiting = list(start)
+        units: dict[int, t.Value] = {}
+        others = False
+        while waiting:
+            value = waiting.pop()
+            if value.id in self.inside:
+                continue
+            if value.type.dtype != F32:
+                raise _Refused
+            self.inside.add(value.id)
+            behind = self._behind(value)
+            if behind is None:
+                scalar = self._scale_of(value)
+                if scalar is not None:
+                    units[scalar.id] = scalar
+                else:
+                    others |= not isinstance(self._defining(value), t.Constant)
+            waiting += behind or []
+            for user in self.definitions.users[value.id]:
+                if isinstance(user, t.For):
+                    waiting += [c.entry for c in user.carried if c.next is value]
+        if len(units) == 1 and not others:
+            (unit,) = units.values()
+            if self._positive(unit):
+                self.unit = unit
+
+    def _defining(self, value: t.Value) -> t.Op:
+        return self.definitions.defining[value.id]
+
+    def _behind(self, value: t.Value) -> list[t.Value] | None:
+        """The values that are in the circle if this one is; None where it enters here."""
+        if value.id in self.carried:
+            c = self.carried[value.id]
+            return [c.entry, c.next, c.result, c.initial]
+        op = self._defining(value)
+        match op:
+            case t.Elementwise() if op.op in CLOSED:
+                return list(op.args)
+            case t.Elementwise() if op.op == "where":
+                return list(op.args[1:])
+            case t.Reduce() if op.op in ("max", "min"):
+                return [op.arg]
+            case t.Rearrange():
+                return [op.arg]
+            case t.Full():
+                return [op.value]
+            case _:
+                return None
+
+    def _scale_of(self, value: t.Value) -> t.Value | None:
+        """The scalar that a tile is scaled by where it enters."""
+        op = self._defining(value)
+        if isinstance(op, t.Elementwise) and op.op == "mul":
+            for scalar, tile in (op.args, op.args[::-1]):
+                if not scalar.type.rank and tile.type.rank:
+                    return scalar
+        return None
+
+    def _positive(self, value: t.Value) -> bool:
+        op = self._defining(value)
+        match op:
+            case t.Constant():
+                return not isinstance(op.value, bool) and op.value > 0
+            case t.Scalar():
+                return any(
+                    isinstance(f, t.HostScalar) and f.name == op.name for f in self.program.facts
+                )
+            case t.Elementwise() if op.op in ("mul", "div"):
+                return all(map(self._positive, op.args))
+            case _:
+                return False
+
+    # ---- rewriting
+
+    def rewrite(self, block: t.Block) -> t.Block:
+        """The nest's body with the circle in its units. Raises _Refused."""
+        head: list[t.Op] = []
+        if self.unit is None:
+            one = self._scalar(head, t.Constant, value=LOG2E)
+        else:
+            bits = self._scalar(head, t.Constant, value=LOG2E)
+            one = self._scalar(head, t.Elementwise, op="mul", args=(self.unit, bits))
+        word = self._scalar(head, t.Bitcast, I32, arg=one)
+        mask = self._scalar(head, t.Constant, I32, value=EXPONENT_BITS)
+        kept = self._scalar(head, t.Elementwise, I32, op="and", args=(word, mask))
+        self.factors = one, self._scalar(head, t.Bitcast, arg=kept)
+        most = self._scalar(head, t.Constant, value=LARGEST_INEXACT)
+        self.largest = self._scalar(head, t.Elementwise, op="div", args=(most, one))
+        ops = list(self._block(block, 0).ops)
+        # the scalars stand behind the unit's definition
+        place = 0
+        if self.unit is not None:
+            place = next(
+                (n + 1 for n, op in enumerate(ops) if self.unit in op.outs), None
+            )  # type: ignore[assignment]
+            if place is None:
+                raise _Refused
+        return t.Block((*ops[:place], *head, *ops[place:]))
+
+    def _scalar(self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object) -> t.Value:
+        value = t.Value(self.numbers.next, t.TileType(dtype), "")  # type: ignore[arg-type]
+        self.numbers.next += 1
+        ops.append(kind(outs=(value,), **fields_))
+        return value
+
+    def _block(self, block: t.Block, depth: int) -> t.Block:
+        ops: list[t.Op] = []
+        for op in block.ops:
+            if isinstance(op, t.For):
+                body = self._block(op.body, depth + 1)
+                carried = tuple(
+                    replace(c, initial=self._now(c.initial), next=self._now(c.next))
+                    for c in op.carried
+                )
+                ops.append(replace(op, carried=carried, body=body))
+            else:
+                self._op(op, ops, depth)
+        return t.Block(tuple(ops))
+
+    def _now(self, value: t.Value) -> t.Value:
+        return self.alias.get(value.id, value)
+
+    def _op(self, op: t.Op, ops: list[t.Op], depth: int) -> None:
+        if isinstance(op, t.If):
+            if {v.id for inner in all_ops(t.Block((op,))) for v in operands(inner)} & self.inside:
+                raise _Refused
+            ops.append(op)
+            return
+        out = op.outs[0] if op.outs else None
+        if out is not None and out.id in self.inside:
+            self._member(op, out, ops)
+        elif isinstance(op, t.Elementwise) and op.op == "exp" and op.args[0].id in self.inside:
+            self._power(op, ops)
+        else:
+            self._outside(op, ops, depth)
+
+    def _member(self, op: t.Op, out: t.Value, ops: list[t.Op]) -> None:
+        """An op whose result is in the circle."""
+        if self._behind(out) is not None:
+            for value in operands(op):
+                if value.id in self.alias:
+                    op = _exchanged(op, value, self.alias[value.id])
+            ops.append(op)
+        elif isinstance(op, t.Constant) and self.unit is not None and not self._unchanged(out):
+            plain = self.numbers.fresh(out)
+            ops.append(replace(op, outs=(plain,)))
+            ops.append(t.Elementwise(outs=(out,), op="div", args=(plain, self.unit), span=op.span))
+        elif self.unit is not None and isinstance(op, t.Elementwise):
+            (tile,) = (v for v in op.args if v is not self.unit)
+            self.alias[out.id] = tile
+        else:
+            ops.append(op)
+
+    def _outside(self, op: t.Op, ops: list[t.Op], depth: int) -> None:
+        """An op beside the circle: what it reads of it is scaled back."""
+        touched = [v for v in dict.fromkeys(operands(op)) if v.id in self.inside]
+        if isinstance(op, t.Elementwise) and op.op in COMPARISONS:
+            others = [v for v in op.args if v.id not in self.inside]
+            if all(map(self._unchanged, others)):
+                for value in touched:
+                    op = _exchanged(op, value, self._now(value))
+                ops.append(op)
+                return
+        for value in touched:
+            if self.unit is None:
+                continue
+            if value.type.rank > 1 and depth and value.id not in self.alias:
+                raise _Refused
+            plain = self.numbers.fresh(value)
+            args = (self._now(value), self.unit)
+            ops.append(t.Elementwise(outs=(plain,), op="mul", args=args, span=op.span))
+            op = _exchanged(op, value, plain)
+        ops.append(op)
+
+    def _unchanged(self, value: t.Value) -> bool:
+        """A constant that a positive factor leaves as it is."""
+        op = self.definitions.defining.get(value.id)
+        if isinstance(op, t.Full):
+            return self._unchanged(op.value)
+        return isinstance(op, t.Constant) and (op.value == 0 or math.isinf(float(op.value)))
+
+    # ---- powers of two
+
+    def _times(self, value: t.Value, factor: t.Value, ops: list[t.Op]) -> t.Value:
+        return self._like(value, ops, t.Elementwise, op="mul", args=(value, factor))
+
+    def _like(self, value: t.Value, ops: list[t.Op], kind: type, **fields_: object) -> t.Value:
+        result = replace(self.numbers.fresh(value), name="")
+        ops.append(kind(outs=(result,), span=value.span, **fields_))
+        return result
+
+    def _power(self, op: t.Elementwise, ops: list[t.Op]) -> None:
+        """`exp` of a value of the circle."""
+        assert self.factors is not None
+        exact = self.factors[0]
+        value = op.args[0]
+        inner = self._defining(value)
+        if not isinstance(inner, t.Elementwise) or inner.op != "sub":
+            argument = self._times(self._now(value), exact, ops)
+            ops.append(replace(op, op="exp2", args=(argument,)))
+            return
+        left, right = map(self._now, inner.args)
+        if value.type.rank < 2:
+            parts = (self._times(left, exact, ops), self._times(right, exact, ops))
+        else:
+            row = self._defining(right)
+            if not isinstance(row, t.Rearrange) or row.arg.type.rank != 1:
+                raise _Refused
+            factor, reference = self._row(row.arg, ops)
+            axes = {"axes": row.axes}
+            wide = self._like(right, ops, t.Rearrange, arg=factor, **axes)
+            bound = self._like(right, ops, t.Rearrange, arg=reference, **axes)
+            argument = self._like(value, ops, t.Elementwise, op="fma", args=(left, wide, bound))
+            ops.append(replace(op, op="exp2", args=(argument,)))
+            return
+        argument = self._like(value, ops, t.Elementwise, op="sub", args=parts)
+        ops.append(replace(op, op="exp2", args=(argument,)))
+
+    def _row(self, bound: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value]:
+        """For each row the factor of its elements, and its negative reference in bits."""
+        assert self.factors is not None and self.largest is not None
+        exact, power = self.factors
+        size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
+        flag = replace(
+            self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name=""
+        )
+        ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
+        factor = self._like(bound, ops, t.Elementwise, op="where", args=(flag, power, exact))
+        product = self._like(bound, ops, t.Elementwise, op="mul", args=(bound, factor))
+        return factor, self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
+
+
+def _exchanged(op: t.Op, old: t.Value, new: t.Value) -> t.Op:
+    """The op with another operand."""
+    if old is new:
+        return op
+    (changed,) = exchange(t.Block((op,)), {old.id: new}).ops
+    return changed
+
+
+# --------------------------------------------------------------------------------------------- filling
+
+
+def _fill(block: t.Block, numbers: Numbers) -> t.Block:
+    """Absent columns of tiles that only a maximum and an exponential read become -inf, where the rows' references never are."""
+    definitions = Definitions.of(block)
+    wanted: dict[int, t.Value] = {}
+    for op in all_ops(block):
+        if isinstance(op, t.Elementwise) and op.op == "exp2" and op.args[0].type.rank == 2:
+            found = _tile_of(op, definitions)
+            if found is not None:
+                wanted[found.id] = found
+    filled: dict[int, t.Value] = {}
+
+    def walk(inner: t.Block) -> t.Block:
+        ops: list[t.Op] = []
+        for op in inner.ops:
+            if isinstance(op, t.For):
+                ops.append(replace(op, body=walk(op.body)))
+                continue
+            out = op.outs[0] if op.outs else None
+            if out is None or out.id not in wanted:
+                ops.append(op)
+                continue
+            before = numbers.fresh(out)
+            lowest = t.Value(numbers.next, t.TileType(F32), "", op.span)
+            numbers.next += 1
+            ops.append(replace(op, outs=(before,)))
+            ops.append(t.Constant(outs=(lowest,), value=-math.inf, span=op.span))
+            axes = (out.type.axes[0], replace(out.type.axes[1], presence=()))
+            filled[out.id] = replace(out, type=replace(out.type, axes=axes))
+            ops.append(t.Fill(outs=(out,), arg=before, value=lowest, axes=(1,), span=op.span))
+        return t.Block(tuple(ops))
+
+    return present_again(walk(block), filled)
+
+
+def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:
+    """The tile of `exp2(fma(tile, factor, -reference))` if -inf in it would give 0 and disturb nobody."""
+    inner = definitions.defining.get(op.args[0].id)
+    if not isinstance(inner, t.Elementwise) or inner.op != "fma":
+        return None
+    tile, _, last = inner.args
+    reference = definitions.defining.get(last.id)
+    if not isinstance(reference, t.Rearrange):
+        return None
+    negative = definitions.defining.get(reference.arg.id)
+    if not isinstance(negative, t.Elementwise) or negative.op != "neg":
+        return None
+    times = definitions.defining.get(negative.args[0].id)
+    if not isinstance(times, t.Elementwise) or not _finite(times.args[0], definitions):
+        return None
+    for user in definitions.users[tile.id]:
+        if user is not inner and not (isinstance(user, t.Reduce) and user.op == "max"):
+            return None
+    return tile
+
+
+def _finite(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a row's bound is replaced by a number where it is -inf."""
+    op = definitions.defining.get(value.id)
+    if not isinstance(op, t.Elementwise) or op.op != "where":
+        return False
+    condition = definitions.defining.get(op.args[0].id)
+    chosen = definitions.defining.get(op.args[1].id)
+    while isinstance(chosen, t.Full):
+        chosen = definitions.defining.get(chosen.value.id)
+    return (
+        isinstance(condition, t.Elementwise)
+        and condition.op == "eq"
+        and any(_is_lowest(arg, definitions) for arg in condition.args)
+        and op.args[2] in condition.args
+        and isinstance(chosen, t.Constant)
+        and math.isfinite(float(chosen.value))
+    )
+
+
+def _is_lowest(value: t.Value, definitions: Definitions) -> bool:
+    op = definitions.defining.get(value.id)
+    if isinstance(op, t.Full):
+        return _is_lowest(op.value, definitions)
+    return isinstance(op, t.Constant) and op.value == -math.inf

@@ -1,0 +1,39 @@
+"""The transformations in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.exponent import fold_exponents
+from tilec.passes.schedule.partial import defer_sums
+from tilec.passes.schedule.rotate import rotate
+from tilec.passes.uses import all_ops
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A nest for engines that work beside each other. `origin`: of a copied value the one that it is a copy of. `steps` names what was
+    done."""
+
+    nest: t.Nest
+    origin: dict[int, int] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+
+
+def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
+    """Fold exponentials, defer sums, rotate loops."""
+    numbers = Numbers(program.nests)
+    facts = Facts.of(program)
+    origin: dict[int, int] = {}
+    steps: list[str] = []
+    if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+        nest, folded = fold_exponents(program, nest, numbers)
+        nest, deferred = defer_sums(nest, numbers)
+        steps += ["fold_exponents"] * folded + ["defer_sums"] * deferred
+    body, rotated = rotate(nest.body, numbers, facts, origin)
+    if rotated:
+        steps.append("rotate")
+    return Scheduled(replace(nest, body=body), origin, tuple(steps))
