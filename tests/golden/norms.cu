@@ -1695,18 +1695,18 @@ layer_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__
   layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 layer_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
@@ -1889,12 +1889,12 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 8192) {
-      status = host_launch(layer_norm_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c8192, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 16384) {
-      status = host_launch(layer_norm_kernel_c16384, {R, 256}, stream,
+      status = host_launch(layer_norm_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -2859,16 +2859,16 @@ rms_norm_residual_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict_
   rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 rms_norm_residual_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
@@ -3033,12 +3033,12 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 8192) {
-      status = host_launch(rms_norm_residual_kernel_c8192, {R, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c8192, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 16384) {
-      status = host_launch(rms_norm_residual_kernel_c16384, {R, 256}, stream,
+      status = host_launch(rms_norm_residual_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
