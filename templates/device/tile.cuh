@@ -79,8 +79,8 @@ __device__ __forceinline__ int window_shift(const T* p) {
 //@ end
 
 //@ primitive load_first needs Vector includes <cstdint> <cstring>
-/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: it runs in
-/// the last vector of a tensor only.
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   static_assert(sizeof(T) * N % 4 == 0, "whole words");
@@ -108,7 +108,7 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
 }
 //@ end
 
-//@ primitive load_window needs load_aligned load_first
+//@ primitive load_window needs Vector load_aligned load_first
 /// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
 }
 //@ end
 
-//@ primitive load_inside needs load_aligned load_first
+//@ primitive load_inside needs Vector load_aligned load_first
 /// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
 }
 //@ end
 
-//@ primitive load_shifted needs load_inside shift_together
+//@ primitive load_shifted needs Vector load_inside shift_together
 /// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
 /// multiples of N elements.
 template <int N, class T>
@@ -174,7 +174,7 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shi
 }
 //@ end
 
-//@ primitive store_window needs store_aligned
+//@ primitive store_window needs Vector store_aligned
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
 template <class T, int N>
 __device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int first, int count) {

@@ -377,8 +377,8 @@ __device__ __forceinline__ int window_shift(const T* p) {
   return static_cast<unsigned>(i) < static_cast<unsigned>(n);
 }
 
-/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: it runs in
-/// the last vector of a tensor only.
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   static_assert(sizeof(T) * N % 4 == 0, "whole words");
