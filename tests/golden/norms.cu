@@ -420,7 +420,7 @@ __device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int coun
   return load_first<N>(p + at, count - at);
 }
 
-/// The last `shift` elements of `low` and in front of them the first ones of `high`, 0 <= shift < N.
+/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
 template <class T, int N>
 __device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
                                                        const Vector<T, N>& high, int shift) {
