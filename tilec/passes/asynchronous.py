@@ -43,7 +43,7 @@ BARRIER_BYTES = 256
 CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
 """What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
 CHUNKS_UNDER_WAY = 2
-"""Chunks of a warp that have room in shared memory."""
+"""Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 ALIGNMENT = 1024
@@ -185,7 +185,7 @@ def plan_asynchronous(
         program, nest, axes, placement, products, definitions, min(room, packed)
     )
     if departure is not None:
-        bare = len(channels) == 1 and len(channels[0].sites) == 1 and channels[0].in_loop
+        bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
