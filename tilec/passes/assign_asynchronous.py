@@ -10,7 +10,8 @@ from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.asynchronous import Asynchronous, Unsuited, plan_asynchronous
+from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
+from tilec.passes.boxes import Unsuited
 
 
 class AsynchronousAssignment(ProductAssignment):
