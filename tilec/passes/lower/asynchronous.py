@@ -21,7 +21,8 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
-from tilec.passes.lower.products import accumulators, left_operand, products_of
+from tilec.passes.lower.left import left_operand
+from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops
 from tilec.source.text import NOWHERE, Span
