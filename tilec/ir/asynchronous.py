@@ -29,6 +29,8 @@ from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, _collect
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]
+Share = Literal["none", "rows", "panels"]
+"""How CTAs of a cluster deal a tile out."""
 
 
 # ------------------------------------------------------------------------------------------- storage
@@ -143,7 +145,7 @@ class TensorCopy(Op):
     row_axis: int
     """which coordinate counts the tile's rows; the first counts its columns"""
     peers: int = 1
-    share: Literal["none", "rows", "panels"] = "none"
+    share: Share = "none"
 
     @property
     def writes(self) -> tuple[str, ...]:

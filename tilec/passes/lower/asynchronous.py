@@ -154,7 +154,9 @@ class Roles:
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
         panels = buffer.cols // buffer.panel
-        share = "none" if not shared else "panels" if panels % peers == 0 and panels > 1 else "rows"
+        share: a.Share = "none"
+        if shared:
+            share = "panels" if panels % peers == 0 and panels > 1 else "rows"
         rows = buffer.rows // peers if share == "rows" else buffer.rows
         name = self.map_of(load.access.tensor, box, buffer, rows)
         coordinates = tuple(context.index(start) for start in reversed(box.start))
@@ -167,7 +169,7 @@ class Roles:
                 coordinates,
                 len(box.dims) - 1 - box.row,
                 peers,
-                share,  # type: ignore[arg-type]
+                share,
                 span=load.span,
             )
         )
@@ -284,7 +286,9 @@ class Roles:
         """Wait for the product of the trip before, and release its slots."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-        trip = k.Index(Sym.of(context.definitions.loops[op.out.id][-1].index), I32)
+        loop = context.definitions.loops[op.out.id][-1]
+        assert isinstance(loop, t.For)
+        trip = k.Index(Sym.of(loop.index), I32)
         body = tuple(x for channel in ending for x in self._release(channel, previous=True))
         context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
         context.out += [a.RingAdvance(self.rings[c]) for c in ending]

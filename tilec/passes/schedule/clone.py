@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tilec.ir import tile_ir as t
@@ -109,8 +109,6 @@ class Cloner:
                 | t.Below()
                 | t.AtLeast()
             ):
-                if not is_dataclass(node):
-                    return node
                 return replace(
                     node, **{f.name: self._any(getattr(node, f.name)) for f in fields(node)}
                 )

@@ -17,10 +17,11 @@ Absent columns become -inf before the maximum, and 0 by the exponential: nothing
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.passes import eliminate_dead
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
 from tilec.passes.uses import Definitions, all_ops, operands
@@ -183,15 +184,20 @@ class _Circle:
         # the scalars stand behind the unit's definition
         place = 0
         if self.unit is not None:
-            place = next((n + 1 for n, op in enumerate(ops) if self.unit in op.outs), None)  # type: ignore[assignment]
-            if place is None:
+            places = [n + 1 for n, op in enumerate(ops) if self.unit in op.outs]
+            if not places:
                 raise _Refused
+            place = places[0]
         return t.Block((*ops[:place], *head, *ops[place:]))
 
     def _scalar(
-        self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object
+        self,
+        ops: list[t.Op],
+        kind: Callable[..., t.Op],
+        dtype: DType = F32,
+        **fields_: object,
     ) -> t.Value:
-        value = t.Value(self.numbers.next, t.TileType(dtype), "")  # type: ignore[arg-type]
+        value = t.Value(self.numbers.next, t.TileType(dtype), "")
         self.numbers.next += 1
         ops.append(kind(outs=(value,), **fields_))
         return value

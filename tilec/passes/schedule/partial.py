@@ -36,7 +36,10 @@ def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
             held = numbers.fresh(c.result)
             carried.append(replace(c, result=held))
             behind.append(t.Combine(outs=(c.result,), arg=held, span=found.span))
-        body = tuple(replace(x, partial=True) if id(x) in partial else x for x in op.body.ops)
+        body = tuple(
+            replace(x, partial=True) if isinstance(x, t.Reduce) and id(x) in partial else x
+            for x in op.body.ops
+        )
         results = tuple(c.result for c in carried)
         ops.append(replace(op, outs=results, carried=tuple(carried), body=t.Block(body)))
         ops += behind
