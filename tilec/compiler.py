@@ -56,23 +56,44 @@ def analyse_file(
         if kernel is not None and item.name != kernel:
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
-        candidate = make_candidate(
-            item,
-            files.scope(files.main),
-            defines or {},
-            sink,
-            elsewhere=elsewhere,
-            product_tiles=TARGETS[arch].product_tiles,
-        )
-        if candidate is None:
-            continue
-        candidate = candidate.with_choice((choices or {}).get(item.name, {}))
-        program = analyse(files, item, files.main, candidate, sink)
-        if program is not None:
+        candidate, program, trial = None, None, Sink()
+        for tiles in TARGETS[arch].product_tiles:
+            trial = Sink()
+            candidate = make_candidate(
+                item,
+                files.scope(files.main),
+                defines or {},
+                trial,
+                elsewhere=elsewhere,
+                product_tiles=tiles,
+            )
+            if candidate is None:
+                break
+            candidate = candidate.with_choice((choices or {}).get(item.name, {}))
+            program = analyse(files, item, files.main, candidate, trial)
+            if program is None or not _tiles_are_open(candidate) or _suits(program, arch, candidate):
+                break
+        for diagnostic in trial.diagnostics:
+            sink.add(diagnostic)
+        if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
             found.append(AnalysedKernel(item, candidate, program))
     sink.raise_if_errors()
     return files, found, sink
+
+
+def _tiles_are_open(candidate: Candidate) -> bool:
+    """Whether some tile size is `auto`."""
+    return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
+
+
+def _suits(program: Program, arch: str, candidate: Candidate) -> bool:
+    """Whether the target's best form of products takes a program with its tile sizes."""
+    if len(TARGETS[arch].product_tiles) == 1:
+        return True
+    from tilec.passes.pipeline import suits
+
+    return suits(program, TARGETS[arch], candidate)
 
 
 def compile_file(

@@ -162,6 +162,16 @@ def _asynchronous(
     return [_Form(nest, axes, placement, v) for v in variants], ""
 
 
+def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
+    """Whether every nest with products takes the target's asynchronous form."""
+    for nest in program.nests:
+        if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            if _asynchronous(program, nest, target, candidate)[1]:
+                return False
+    return True
+
+
 def _said(
     program: t.Program, nest: t.Nest, target: Target, candidate: Candidate, reason: str
 ) -> list[Diagnostic]:
