@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,9 @@ def test_the_text_for_warpgroups_is_the_golden_one(
 
 
 def test_nvcc_takes_the_text_for_warpgroups(warpgroup_text: tuple[Path, str]) -> None:
-    """No warning, spill, stack frame, or product that ptxas makes wait."""
+    """No warning; no spill, stack frame, or product that ptxas makes wait in the kernels of warpgroups."""
     _, text = warpgroup_text
-    built = compile_cubin(text, "sm_90a", toolchain=find_toolchain(), options=STRICT)
-    assert losses(built.ptxas) == ()
+    report = compile_cubin(text, "sm_90a", toolchain=find_toolchain(), options=STRICT).ptxas
+    own = tuple(k for k in report.kernels if not k.kernel.endswith("_any"))
+    assert own
+    assert losses(replace(report, kernels=own)) == ()

@@ -112,7 +112,18 @@ class WarpCombine:
     by_lanes: bool = False
 
 
-Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
+Expr: TypeAlias = (
+    Local
+    | Literal_
+    | Index
+    | Element
+    | Memory
+    | SharedElement
+    | Identity
+    | Apply
+    | LaneReduce
+    | WarpCombine
+)
 
 
 def shared_reads(expr: Expr) -> tuple[str, ...]:

@@ -120,7 +120,11 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
-            decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
+            condition, tiles = launches[-1].condition, form.program.tiles
+            own = None if form.program is program else tiles
+            decisions.append(
+                describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
+            )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
@@ -143,6 +147,8 @@ class _Form:
     axes: Axes
     placement: Placement
     variant: Variant
+    schedule: tuple[str, ...] = ()
+    """what was done to the nest for it"""
 
 
 def _asynchronous(
@@ -167,7 +173,7 @@ def _asynchronous(
         return [], str(reason)
     except TileError as error:
         return [], error.diagnostics[0].message
-    return [_Form(program, nest, axes, placement, v) for v in variants], ""
+    return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
 
 
 def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
