@@ -720,9 +720,10 @@ __device__ __forceinline__ uint64_t k_major_descriptor(PanelTile<T, kRows, kCols
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm =
       kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
 /// The same of one whose rows are consumed: bits 16-29 the bytes from panel to panel / 16.
@@ -733,9 +734,10 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 |
                              uint64_t{kRows * Tile::kSpan / 16} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
@@ -1572,31 +1574,31 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
 __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
-  constexpr int BN = 256;
+  constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
   constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 32;
+  constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
   constexpr int kStepsBRow = 8;
   constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 256> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int b_row_lane = thread / 32;
+  const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1615,7 +1617,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1654,7 +1656,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      if (b_col_end >= 256) {
+      if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1690,22 +1692,22 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
 
   // gemm.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:7  acc += a[i, k] @ b[k, j]
     {
       const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 4 * 64;
+      const int col_first = thread / 64 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1717,7 +1719,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1737,7 +1739,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1752,13 +1754,13 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      if (b_col_end >= 256) {
+      if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1769,7 +1771,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1784,7 +1786,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1796,7 +1798,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
 
   // gemm.tile:8  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-  if (j_end >= 256) {
+  if (j_end >= 128) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
@@ -1850,7 +1852,7 @@ gemm_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nn_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nn_body_3(a, b, c, M, K, N);
@@ -1931,7 +1933,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 255) / 256), 256, 196608}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -2254,7 +2256,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
 __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
-  constexpr int BN = 256;
+  constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
   constexpr int kThreadsACol = 8;
@@ -2265,20 +2267,20 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
   constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 32;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 256, 64> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[3];
+    SharedTile<bf16_t, 128, 64> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -2297,7 +2299,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -2372,22 +2374,22 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
 
   // gemm.tile:17  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:18  acc += a[i, k] @ b[j, k].T
     {
       const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 4 * 64;
+      const int col_first = thread / 64 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -2399,7 +2401,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:17  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -2419,7 +2421,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -2434,7 +2436,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -2451,7 +2453,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
             if (b_row_at < b_row_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -2466,7 +2468,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at,
                   a_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -2478,7 +2480,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
 
   // gemm.tile:19  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-  if (j_end >= 256) {
+  if (j_end >= 128) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
@@ -2532,7 +2534,7 @@ gemm_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nt_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nt_body_3(a, b, c, M, K, N);
@@ -2613,7 +2615,7 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 255) / 256), 256, 196608}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

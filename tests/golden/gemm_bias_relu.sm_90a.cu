@@ -710,9 +710,10 @@ __device__ __forceinline__ uint64_t k_major_descriptor(PanelTile<T, kRows, kCols
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm =
       kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
 /// The same of one whose rows are consumed: bits 16-29 the bytes from panel to panel / 16.
@@ -723,9 +724,10 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 |
                              uint64_t{kRows * Tile::kSpan / 16} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
@@ -1600,31 +1602,31 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
     const bf16_t* __restrict__ b, const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M,
     int K, int N) {
   constexpr int BM = 128;
-  constexpr int BN = 256;
+  constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
   constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 32;
+  constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 4;
-  constexpr int kThreadsARow = 32;
+  constexpr int kStepsARow = 8;
+  constexpr int kThreadsARow = 16;
   constexpr int kStepsBRow = 8;
   constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 256> b_tiles[4];
+    SharedTile<bf16_t, 128, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int b_row_lane = thread / 32;
+  const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
   const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 4 * 64 + thread % 4 * 2;
+  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1643,7 +1645,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1682,7 +1684,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      if (b_col_end >= 256) {
+      if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1718,22 +1720,22 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
 
   // gemm_bias_relu.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
     {
       const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 4 * 64;
+      const int col_first = thread / 64 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1745,7 +1747,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm_bias_relu.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1765,7 +1767,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1780,13 +1782,13 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      if (b_col_end >= 256) {
+      if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1797,7 +1799,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1812,7 +1814,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1825,7 +1827,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
   const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
   const int i_end = M - BM * i_tile;
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-  if (j_end >= 256) {
+  if (j_end >= 128) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       const int j_at = j_first + j_step * 8;
@@ -1886,7 +1888,7 @@ gemm_bias_relu_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_bias_relu_body_2(a_map, b_map, bias, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_relu_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_bias_relu_body_3(a, b, bias, c, M, K, N);
@@ -1973,7 +1975,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 255) / 256), 256, 196608}, stream, static_cast<const bf16_t*>(a),
+          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
           M, K, N);
     }

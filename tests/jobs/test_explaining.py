@@ -138,7 +138,7 @@ def test_the_schedule_is_named() -> None:
     path = str(SAMPLES / "attention.tile")
     found = compile_file(path, archs=("sm_90a",), stop="kernel-ir", defines={"CAUSAL": "true"})
     fast = found.kernels[0].manifest["targets"]["sm_90a"][0]
-    assert fast["schedule"] == ["fold_exponents", "defer_sums", "rotate"]
+    assert fast["schedule"] == ["fold_exponents", "defer_sums", "rotate", "rows_first"]
     assert fast["roles"]["consumers"]["take_turns"]
     assert fast["grid"][-1]["order"] == "pairs of a long trip and a short one"
     assert {c["slots"] for c in fast["channels"]} == {2}
