@@ -144,5 +144,5 @@ def test_other_names_are_compiled_alike(names: dict[str, str], arch: str, tmp_pa
 
 @pytest.mark.parametrize("arch", ["sm_80"])
 def test_another_program_is_not_compiled_alike(arch: str, tmp_path: Path) -> None:
-    other = replaced(ATTENTION, ("BM = 128, BN = 128", "BM = 64, BN = 64"))
+    other = replaced(ATTENTION, ("BM = auto, BN = auto", "BM = 64, BN = 64"))
     assert decisions(ATTENTION, tmp_path, arch) != decisions(other, tmp_path, arch)
