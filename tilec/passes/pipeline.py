@@ -181,7 +181,8 @@ def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
-            if _asynchronous(program, nest, target, candidate)[1]:
+            forms, _ = _asynchronous(program, nest, target, candidate)
+            if not forms:
                 return False
     return True
 
