@@ -16,7 +16,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes, term_axes
-from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.epilogue import plan_epilogue, running_on
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
@@ -185,7 +185,7 @@ def plan_asynchronous(
         program, nest, axes, placement, products, definitions, min(room, packed)
     )
     if departure is not None:
-        bare = len(channels) == 1 and len(channels[0].sites) == 1 and channels[0].in_loop
+        bare = len(channels) == 1 and len(channels[0].sites) == 1 and _runs_on(nest, definitions)
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -205,6 +205,11 @@ def plan_asynchronous(
         epilogue.early,
         unfilled,
     )
+
+
+def _runs_on(nest: t.Nest, definitions: Definitions) -> bool:
+    """Whether a loop of the nest's own has a product that runs on into its next trip."""
+    return any(isinstance(op, t.For) and running_on(op, definitions) for op in nest.body.ops)
 
 
 def _departure(

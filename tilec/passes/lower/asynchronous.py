@@ -29,6 +29,7 @@ from tilec.passes.asynchronous import (
     load_box,
     tensor_box,
 )
+from tilec.passes.epilogue import running_on
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_operand, products_of
@@ -381,19 +382,10 @@ class Roles:
     def delays(self, loop: t.For) -> t.Dot | None:
         """The product of a loop that does nothing else with its accumulators: the wait for it may stand behind the next one's
         start."""
-        dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
-        if len(dots) != 1 or dots[0] not in loop.body.ops:
-            return None
-        (dot,) = dots
-        users = self.context.definitions.users
-        sites = self._sites_of(dot)
-        if len(sites) != 1 or sites[0].first is not dot or sites[0].last is not dot:
-            return None
-        for carried in loop.carried:
-            if carried.next is dot.out and dot.accumulate is carried.entry:
-                alone = all(u is dot for u in users[carried.entry.id])
-                return dot if alone and all(u is loop for u in users[dot.out.id]) else None
-        return None
+        dot = running_on(loop, self.context.definitions)
+        sites = self._sites_of(dot) if dot is not None else []
+        alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
+        return dot if alone else None
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
