@@ -245,7 +245,9 @@ class KernelWriter:
         parts: list[str] = []
         for n, coordinate in enumerate(op.coordinates):
             added = op.buffer.cols * panel if n == 0 else 64 * block if n == op.row_axis else 0
-            parts.append(f", {self.operand(coordinate)} + {added}" if added else f", {self.expr(coordinate)}")
+            parts.append(
+                f", {self.operand(coordinate)} + {added}" if added else f", {self.expr(coordinate)}"
+            )
         return "".join(parts)
 
     @property

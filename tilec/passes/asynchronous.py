@@ -426,9 +426,7 @@ def _member(axes: Axes, products: Products, operand: Staged, extent: int) -> Mem
     sides = [extent if n == operand.k_axis else _side(axes, products, operand, n) for n in (0, 1)]
     if sides[0] > 256 or sides[0] % 8:
         raise Unsuited(f"{sides[0]} rows are no box of a bulk copy")
-    return Member(
-        _load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1]
-    )
+    return Member(_load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1])
 
 
 def _reaching(number: int, definitions: Definitions, products: Products) -> set[int]:
@@ -505,9 +503,7 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
                 raise Unsuited("an operand is gathered")
     if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
-    return TensorBox(
-        tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner)
-    )
+    return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner))
 
 
 def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:

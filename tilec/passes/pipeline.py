@@ -147,9 +147,7 @@ def _asynchronous(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin
-        )
+        products = plan_products(nest, axes, target, candidate.warps, "auto", scheduled.origin)
         assert products is not None
         assignment = AsynchronousAssignment(
             program, nest, axes, placement, target, candidate, products

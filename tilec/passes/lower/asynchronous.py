@@ -581,9 +581,7 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
         grid=tuple(
-            replace(d, backwards=False, paired=True)
-            if d.backwards and d is kernel.grid[-1]
-            else d
+            replace(d, backwards=False, paired=True) if d.backwards and d is kernel.grid[-1] else d
             for d in kernel.grid
         ),
         body=(both,),
