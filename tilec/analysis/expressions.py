@@ -33,6 +33,7 @@ from tilec.analysis.operators import (
     condition_value,
     invert,
     negate,
+    add_product,
     product,
     truth,
 )
@@ -77,6 +78,11 @@ def evaluate(cx: Context, expr: ast.Expr) -> Entity:
             case ast.Binary("+", ast.Binary("@", a, b), right):
                 first, second = evaluate(cx, a), evaluate(cx, b)
                 return product(cx, first, second, evaluate(cx, right))
+            case ast.Binary("+", left, ast.Call(ast.Name("dot")) as product_):
+                return add_product(cx, evaluate(cx, left), evaluate(cx, product_))
+            case ast.Binary("+", ast.Call(ast.Name("dot")) as product_, right):
+                result = evaluate(cx, product_)
+                return add_product(cx, evaluate(cx, right), result)
             case ast.Binary(op, left, right) | ast.Compare(op, left, right):
                 return binary(cx, op, evaluate(cx, left), evaluate(cx, right))
             case ast.Conditional():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tilec.ir.dtypes import TF32
 from tilec.emulator.tensor_maps import pack
 from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 
@@ -189,4 +190,5 @@ def _packed_map(wanted: ConcreteMap) -> bytes:
         wanted.strides,
         wanted.box,
         wanted.swizzle,
+        wanted.dtype == TF32,
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, I8, U8, DType
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
@@ -23,7 +23,7 @@ from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
-    BF16: "bf16", F16: "f16", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
+    BF16: "bf16", F16: "f16", F32: "tf32", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
 }  # fmt: skip
 """What the warpgroup product calls its operands."""
 
@@ -276,6 +276,8 @@ def _types(plan: ProductPlan, target: Target) -> str:
         raise Unsuited(f"no product of warpgroups takes {a} and {b} from shared memory as they are")
     for operand in (plan.a, plan.b):
         if isinstance(operand, InRegisters):
+            if a.bits != 16:
+                raise Unsuited(f"accumulators are no left operand of {a}")
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")

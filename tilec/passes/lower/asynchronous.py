@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import (
@@ -35,6 +35,7 @@ from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_operand, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops
+from tilec.source.text import Span
 
 
 class Roles:
@@ -200,7 +201,9 @@ class Roles:
         )
         if parts not in self.maps:
             name = context.names.unique(f"{tensor.name}_map")
-            self.maps[parts] = TensorMapArgument(name, tensor.name, tensor.dtype, *parts[1:])
+            # products take f32 as tf32: the copy rounds, where the instruction would cut off
+            dtype = TF32 if tensor.dtype == F32 else tensor.dtype
+            self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:])
         return self.maps[parts].name
 
     # ---- the consumers
