@@ -14,7 +14,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.axes import Axes, term_axes
 from tilec.passes.epilogue import plan_epilogue, running_on
 from tilec.passes.placement import Placement
@@ -136,6 +136,8 @@ class Asynchronous:
     departure: Departure | None = None
     early: frozenset[int] = frozenset()
     """ids of loads that are made before the last product is done"""
+    by_rows: bool = False
+    """operands' rows begin anywhere in memory: each is a copy of its own"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
@@ -203,7 +205,7 @@ def plan_asynchronous(
         sharing,
         departure,
         epilogue.early,
-        unfilled,
+        unfilled=unfilled,
     )
 
 
@@ -506,6 +508,16 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
     return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner))
+
+
+def ends_inside(box: TensorBox, axis: int) -> TensorBox:
+    """The box where a bulk copy passes the tensor's end along an axis (0: rows, 1: columns) into what lies behind it."""
+    place = (box.row, box.col)[axis]
+    first, last = box.inner[axis]
+    end = box.dims[place] - box.start[place]
+    inner = list(box.inner)
+    inner[axis] = (first, end if last is None else sym_min([last, end]))
+    return replace(box, inner=tuple(inner))
 
 
 def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:

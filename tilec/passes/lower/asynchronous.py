@@ -16,6 +16,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym, Var
+from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.asynchronous import (
     CHUNK_ROWS,
     CHUNKS_UNDER_WAY,
@@ -26,6 +27,7 @@ from tilec.passes.asynchronous import (
     Departure,
     Site,
     TensorBox,
+    ends_inside,
     load_box,
     tensor_box,
 )
@@ -152,7 +154,7 @@ class Roles:
         span = site.loads[-1].span
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
-            a.BarrierExpect(full, ring, channel.bytes, span=span),
+            a.BarrierExpect(full, ring, channel.bytes, self.form.by_rows, span=span),
         ]
         for operand, load in zip(site.operands, site.loads, strict=True):
             self._copy(self.buffers[operand.source.id], load, ring, full)
@@ -161,6 +163,9 @@ class Roles:
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
+        if self.form.by_rows:
+            self._copy_rows(buffer, load, box, ring, full)
+            return
         sharing = self.form.sharing
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
@@ -182,6 +187,23 @@ class Roles:
                 span=load.span,
             )
         )
+
+    def _copy_rows(
+        self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str, full: str
+    ) -> None:
+        """A tile row by row, through a map of the tensor as one line."""
+        context = self.context
+        line = Sym.of(1)
+        first = Sym.of(0)
+        for dim, stride, start in zip(box.dims, box.strides, box.start, strict=True):
+            line = line * dim
+            first = first + start * stride
+        one, shortest = Sym.of(1), Sym.of(8 * ALIGNMENT // buffer.rep.bits)
+        flat = TensorBox((one, line), (shortest, one), (Sym.of(0), first), 0, 1, box.inner)
+        name = self.map_of(load.access.tensor, flat, buffer, 1)
+        pitch = context.index(box.strides[box.row])
+        at = context.index(first)
+        context.out.append(a.RowCopies(name, buffer, ring, full, at, pitch, span=load.span))
 
     def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
@@ -309,6 +331,8 @@ class Roles:
         context = self.context
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
+        if self.form.by_rows:
+            box = ends_inside(box, operand.k_axis)
         first, last = box.inner[operand.k_axis]
         if first is None and last is None:
             return
@@ -567,7 +591,12 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
     """The kernel with its roles, maps, rings and barriers."""
     form = roles.form
     both = a.Roles(
-        form.threads, form.registers[0], form.registers[1], producer, roles.consumer(kernel.body)
+        form.threads,
+        form.registers[0],
+        form.registers[1],
+        producer,
+        roles.consumer(kernel.body),
+        form.by_rows,
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""
