@@ -1,6 +1,6 @@
 """Row kernels and vector add beside PyTorch's copy and add: verified, then interleaved, ratios within each round.
 
-usage: python bench/rows.py [--out FILE] [--rounds N] [--quick]
+usage: python bench/rows.py [--out FILE] [--rounds N] [--quick] [--cells [--columns C,C] [--jobs N]]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import load
+from row_cells import as_table, cells
 
 ARCH = "sm_90"
 
@@ -170,6 +171,9 @@ def main() -> None:
     parser.add_argument("--out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cells", action="store_true", help="lengths from 256 to 262144 instead")
+    parser.add_argument("--columns", help="only these lengths of --cells")
+    parser.add_argument("--jobs", type=int, default=16)
     options = parser.parse_args()
     shapes = [(8192, 8192), (32768, 1024)]
     if not options.quick:
@@ -181,7 +185,12 @@ def main() -> None:
             (4096, 32768),
             (2048, 131072),
         ]
-    table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)
+    if options.cells:
+        wanted = [int(c) for c in options.columns.split(",")] if options.columns else None
+        table = cells(min(options.rounds, 3), options.jobs, wanted)
+        print(as_table(table))
+    else:
+        table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)
     if options.out:
         head = {
             "command": "python bench/rows.py " + " ".join(sys.argv[1:]),

@@ -113,6 +113,30 @@ struct alignas(8) SharedBarrier {
 }
 //@ end
 
+//@ primitive cluster_arrive
+/// Says that this thread runs, without waiting.
+[[maybe_unused]] __device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed;" : : : "memory");
+}
+//@ end
+
+//@ primitive cluster_wait
+/// Waits until all threads of the cluster have said so.
+[[maybe_unused]] __device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+}
+//@ end
+
+//@ primitive store_at_rank includes <cstdint>
+/// `value` to the same place in the shared memory of CTA `rank` of the cluster.
+template <class T>
+__device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value) {
+  uint64_t address;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
+  *reinterpret_cast<T*>(address) = value;
+}
+//@ end
+
 //@ primitive registers_give
 /// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives the others back.
 template <int kCount>

@@ -62,6 +62,133 @@ __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v
 }
 //@ end
 
+//@ primitive window_shift includes <cstdint>
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return static_cast<int>(bytes / sizeof(T));
+}
+//@ end
+
+//@ primitive is_within
+/// 0 <= i < n, for n >= 0.
+[[maybe_unused]] __device__ __forceinline__ bool is_within(int i, int n) {
+  return static_cast<unsigned>(i) < static_cast<unsigned>(n);
+}
+//@ end
+
+//@ primitive load_first needs Vector includes <cstdint> <cstring>
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kStep = sizeof(T) < 4 ? 1 : sizeof(T) / 4;
+  constexpr int kBits = sizeof(T) < 4 ? 8 * sizeof(T) : 0;
+  uint32_t words[kWords] = {};
+#pragma unroll 1
+  for (int e = (count < N ? count : N) - 1; e >= 0; --e) {
+    const T x = p[e];
+    uint32_t low[kStep] = {};
+    memcpy(low, &x, sizeof(T));
+#pragma unroll
+    for (int i = kWords - 1; i >= 0; --i) {
+      if constexpr (kBits == 0) {
+        words[i] = i < kStep ? low[i < kStep ? i : 0] : words[i < kStep ? 0 : i - kStep];
+      } else {
+        words[i] = words[i] << kBits | (i > 0 ? words[i > 0 ? i - 1 : 0] >> (32 - kBits) : low[0]);
+      }
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+//@ end
+
+//@ primitive load_window needs Vector load_aligned load_first
+/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
+  if (p + N <= end) return load_aligned<N>(p);
+  return load_first<N>(p, static_cast<int>(end - p));
+}
+//@ end
+
+//@ primitive load_inside needs Vector load_aligned load_first
+/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
+  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
+  if (at < 0 || at >= count) return {};
+  return load_first<N>(p + at, count - at);
+}
+//@ end
+
+//@ primitive shift_together needs Vector includes <cstdint> <cstring>
+/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
+template <class T, int N>
+__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
+                                                       const Vector<T, N>& high, int shift) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  uint32_t words[2 * kWords];
+  memcpy(words, &low, sizeof(low));
+  memcpy(words + kWords, &high, sizeof(high));
+  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
+  const unsigned skip = kWords - 1 - bytes / 4;
+#pragma unroll
+  for (int step = kWords / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step; ++i) {
+      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+    }
+  }
+  Vector<T, N> v;
+  if constexpr (sizeof(T) >= 4) {
+    memcpy(&v, words + 1, sizeof(v));
+  } else {
+    uint32_t result[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
+      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+    }
+    memcpy(&v, result, sizeof(v));
+  }
+  return v;
+}
+//@ end
+
+//@ primitive load_shifted needs Vector load_inside shift_together
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
+/// multiples of N elements.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
+  const int above = at + shift;
+  const Vector<T, N> low = load_inside<N>(p, above - N, count);
+  const Vector<T, N> high = load_inside<N>(p, above, count);
+  return shift_together(low, high, shift);
+}
+//@ end
+
+//@ primitive store_window needs Vector store_aligned
+/// Elements `first` to `count` of v to p, a multiple of the vector's size.
+template <class T, int N>
+__device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int first, int count) {
+  if (first <= 0 && count >= N) {
+    store_aligned(p, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    if (e >= first && e < count) p[e] = v.units[e];
+  }
+}
+//@ end
+
 //@ primitive combine_partials
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
 template <class Op, int kCount, int kStride = 1, class T>
@@ -70,6 +197,21 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+//@ end
+
+//@ primitive combine_partials_by_lanes needs lane_id lane_reduce
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 //@ end
 

@@ -138,19 +138,6 @@ uint32_t place_of_barrier(const void* barrier) {
   return static_cast<uint32_t>(at);
 }
 
-/// The CTA of this rank, which is still there.
-Block& peer_of(int rank) {
-  Block& block = block_of(self);
-  if (rank < 0) return block;
-  if (rank >= machine.launch->cluster) {
-    fault(kCluster, -1, 0, "addresses CTA %d of a cluster of %d", rank, machine.launch->cluster);
-  }
-  Block& peer = block_at(block, rank);
-  if (peer.live == 0)
-    fault(kCluster, -1, 0, "addresses CTA %d of its cluster, which has ended", rank);
-  return peer;
-}
-
 void arrive(const void* barrier, int rank, int64_t bytes) {
   drift_engines();
   const uint32_t at = place_of_barrier(barrier);
@@ -449,6 +436,17 @@ void drift_engines() {
 }
 
 // ---- clusters
+
+Block& peer_of(int rank) {
+  Block& block = block_of(self);
+  if (rank < 0) return block;
+  if (rank >= machine.launch->cluster) {
+    fault(kCluster, -1, 0, "addresses CTA %d of a cluster of %d", rank, machine.launch->cluster);
+  }
+  Block& peer = block_at(block, rank);
+  if (peer.live == 0) fault(kCluster, -1, 0, "addresses CTA %d of its cluster, which has ended", rank);
+  return peer;
+}
 
 int cluster_rank() { return block_of(self).slot % machine.launch->cluster; }
 

@@ -74,6 +74,26 @@ inline void cluster_sync(int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive cluster_arrive
+inline void cluster_arrive(int line = __builtin_LINE()) { tilec_host::note(line); }
+//@ end
+
+//@ primitive cluster_wait
+inline void cluster_wait(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_meet(false);
+}
+//@ end
+
+//@ primitive store_at_rank needs SharedPointer
+template <class T>
+inline void store_at_rank(const SharedPointer<T>& place, int rank, const std::common_type_t<T>& value,
+                          int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::write_peer(place.where, rank, &value, sizeof(T), alignof(T));
+}
+//@ end
+
 //@ primitive cluster_sync_memory
 inline void cluster_sync_memory(int line = __builtin_LINE()) {
   tilec_host::note(line);

@@ -175,6 +175,8 @@ bool check_cta_end(Block& block);
 Fiber* waits_for_bytes();
 void describe_wait(const Fiber& fiber, char* text, size_t size);
 void meet_cluster(Cluster& cluster);
+/// The CTA of this rank, which is still there.
+Block& peer_of(int rank);
 
 /// In chaos, bulk copies and products that are under way may happen now.
 void drift_engines();

@@ -210,6 +210,34 @@ void check_shared(uint32_t offset, int bytes, Access access) {
   }
 }
 
+void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access) {
+  note(where.line);
+  Block& owner = peer_of(rank);
+  if (owner.slot != block_of(self).slot && cluster_of(owner).meetings == 0) {
+    fault(kCluster, -1, 0, "writes to CTA %d of its cluster, which may not have started", rank);
+  }
+  if (where.at < where.begin || where.at + bytes > where.end || where.end > owner.shared_bytes) {
+    shared_bounds(where, bytes, true);
+  }
+  if (where.at % access != 0) misaligned(where.at, access, "shared");
+  const std::vector<uint32_t>& clocks = clocks_of(*self);
+  const uint32_t begin = static_cast<uint32_t>(where.at);
+  for (uint32_t at = begin; at < begin + bytes; ++at) {
+    Shadow& s = owner.shadow[at];
+    if (s.pending) under_way(owner, "writes", at);
+    if (epoch_of(s.write) >= owner.first_epoch && !known(owner, clocks, s.write)) {
+      race(owner, "writes", at, s.write, "written");
+    }
+    for (const uint64_t read : {s.read, s.read_other}) {
+      if (epoch_of(read) >= owner.first_epoch && !known(owner, clocks, read)) {
+        race(owner, "writes", at, read, "read");
+      }
+    }
+    s.write = stamp_by(owner, self->number, self->clock, false);
+  }
+  memcpy(owner.shared + begin, from, bytes);
+}
+
 // ---- accesses beside the threads
 
 void check_async_read(const Block& block, const std::vector<uint32_t>& clocks, uint32_t at,

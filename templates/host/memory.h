@@ -217,6 +217,60 @@ inline void store_single_partial(T* p, const Vector<T, N>& v, int count,
 }
 //@ end
 
+//@ primitive load_first needs Vector load_vector
+template <int N, class T>
+inline Vector<T, N> load_first(const T* p, int count, int line = __builtin_LINE()) {
+  Vector<T, N> v = {};
+  const int whole = count < N ? count : N;
+  if (whole > 0) {
+    tilec_host::read_global(&v, p, whole * static_cast<int>(sizeof(T)), sizeof(T), line);
+  }
+  return v;
+}
+//@ end
+
+//@ primitive load_window needs load_aligned load_first
+template <int N, class T>
+inline Vector<T, N> load_window(const T* p, const T* end, int line = __builtin_LINE()) {
+  if (p + N <= end) return load_aligned<N>(p, line);
+  return load_first<N>(p, static_cast<int>(end - p), line);
+}
+//@ end
+
+//@ primitive load_inside needs load_aligned load_first
+template <int N, class T>
+inline Vector<T, N> load_inside(const T* p, int at, int count, int line = __builtin_LINE()) {
+  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at, line);
+  if (at < 0 || at >= count) return {};
+  return load_first<N>(p + at, count - at, line);
+}
+//@ end
+
+//@ primitive load_shifted needs load_inside shift_together
+template <int N, class T>
+inline Vector<T, N> load_shifted(const T* p, int at, int shift, int count,
+                                 int line = __builtin_LINE()) {
+  const Vector<T, N> low = load_inside<N>(p, at + shift - N, count, line);
+  const Vector<T, N> high = load_inside<N>(p, at + shift, count, line);
+  return shift_together(low, high, shift);
+}
+//@ end
+
+//@ primitive store_window needs store_aligned
+template <class T, int N>
+inline void store_window(T* p, const Vector<T, N>& v, int first, int count,
+                         int line = __builtin_LINE()) {
+  const int begin = first > 0 ? first : 0;
+  const int end = count < N ? count : N;
+  if (begin == 0 && end == N) {
+    store_aligned(p, v, line);
+  } else if (begin < end) {
+    const int bytes = (end - begin) * static_cast<int>(sizeof(T));
+    tilec_host::write_global(p + begin, &v.units[begin], bytes, sizeof(T), line);
+  }
+}
+//@ end
+
 //@ primitive combine_partials needs SharedPointer SharedArray load_element
 template <class Op, int kCount, int kStride = 1, class T>
 inline T combine_partials(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
@@ -236,6 +290,20 @@ inline T combine_partials(const T* partials, int line = __builtin_LINE()) {
 template <class Op, int kCount, int kStride = 1, class T, int N>
 inline T combine_partials(const SharedArray<T, N>& partials, int line = __builtin_LINE()) {
   return combine_partials<Op, kCount, kStride>(partials.at(0, line), line);
+}
+//@ end
+
+//@ primitive combine_partials_by_lanes needs SharedPointer SharedArray lane_id lane_reduce
+template <class Op, int kCount, class T>
+inline T combine_partials_by_lanes(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  T total = Op::identity();
+  for (int i = lane_id(); i < kCount; i += 32) total = Op::combine(total, (partials + i).get());
+  return lane_reduce<Op, 32>(total, line);
+}
+template <class Op, int kCount, class T, int N>
+inline T combine_partials_by_lanes(const SharedArray<T, N>& partials, int line = __builtin_LINE()) {
+  return combine_partials_by_lanes<Op, kCount>(partials.at(0, line), line);
 }
 //@ end
 

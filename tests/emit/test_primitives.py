@@ -189,6 +189,16 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   floats[thread] = d[0] + d[1] + d[2] + d[3];
   integers[thread] = above[0] + above[1] + below[0] + below[1];
 }
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
+  __shared__ float partials[64];
+  const int thread = cluster_rank() * 1024 + static_cast<int>(threadIdx.x);
+  cluster_arrive();
+  cluster_wait();
+  if (lane_id() < 2) store_at_rank(partials + thread / 32, lane_id(), floats[thread]);
+  cluster_sync_memory();
+  floats[thread] = combine_partials_by_lanes<OpSum<float>, 64>(partials);
+}
 """
 """Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""
 

@@ -365,6 +365,117 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return static_cast<int>(bytes / sizeof(T));
+}
+
+/// 0 <= i < n, for n >= 0.
+[[maybe_unused]] __device__ __forceinline__ bool is_within(int i, int n) {
+  return static_cast<unsigned>(i) < static_cast<unsigned>(n);
+}
+
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kStep = sizeof(T) < 4 ? 1 : sizeof(T) / 4;
+  constexpr int kBits = sizeof(T) < 4 ? 8 * sizeof(T) : 0;
+  uint32_t words[kWords] = {};
+#pragma unroll 1
+  for (int e = (count < N ? count : N) - 1; e >= 0; --e) {
+    const T x = p[e];
+    uint32_t low[kStep] = {};
+    memcpy(low, &x, sizeof(T));
+#pragma unroll
+    for (int i = kWords - 1; i >= 0; --i) {
+      if constexpr (kBits == 0) {
+        words[i] = i < kStep ? low[i < kStep ? i : 0] : words[i < kStep ? 0 : i - kStep];
+      } else {
+        words[i] = words[i] << kBits | (i > 0 ? words[i > 0 ? i - 1 : 0] >> (32 - kBits) : low[0]);
+      }
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+
+/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
+  if (p + N <= end) return load_aligned<N>(p);
+  return load_first<N>(p, static_cast<int>(end - p));
+}
+
+/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
+  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
+  if (at < 0 || at >= count) return {};
+  return load_first<N>(p + at, count - at);
+}
+
+/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
+template <class T, int N>
+__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
+                                                       const Vector<T, N>& high, int shift) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  uint32_t words[2 * kWords];
+  memcpy(words, &low, sizeof(low));
+  memcpy(words + kWords, &high, sizeof(high));
+  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
+  const unsigned skip = kWords - 1 - bytes / 4;
+#pragma unroll
+  for (int step = kWords / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step; ++i) {
+      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+    }
+  }
+  Vector<T, N> v;
+  if constexpr (sizeof(T) >= 4) {
+    memcpy(&v, words + 1, sizeof(v));
+  } else {
+    uint32_t result[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
+      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+    }
+    memcpy(&v, result, sizeof(v));
+  }
+  return v;
+}
+
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
+/// multiples of N elements.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
+  const int above = at + shift;
+  const Vector<T, N> low = load_inside<N>(p, above - N, count);
+  const Vector<T, N> high = load_inside<N>(p, above, count);
+  return shift_together(low, high, shift);
+}
+
+/// Elements `first` to `count` of v to p, a multiple of the vector's size.
+template <class T, int N>
+__device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int first, int count) {
+  if (first <= 0 && count >= N) {
+    store_aligned(p, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    if (e >= first && e < count) p[e] = v.units[e];
+  }
+}
+
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
 template <class Op, int kCount, int kStride = 1, class T>
 __device__ __forceinline__ T combine_partials(const T* partials) {
@@ -553,10 +664,11 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------------- layer_norm
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -654,7 +766,7 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
 __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -883,7 +995,352 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
   }
 }
 
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kWidthC = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread % kThreadsC;
+  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = r < R;
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (live && c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_row += row;
+        }
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        if (is_within(c_el, C)) {
+          sum_tile += d * d;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (live && c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
+            + convert<float>(bias_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (live && c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (live && c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_row += row;
+        }
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        if (is_within(c_el, C)) {
+          sum_tile += d * d;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
+            + convert<float>(bias_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kThreadsC = 256;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const bf16_t* const x_end = x + int64_t{C} * R;
+
+  // norms.tile:5  mu = sum(row) / C
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_sub]);
+        if (is_within(c_el, C)) {
+          sum_row += row;
+        }
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_sub]);
+        const float d = row - mu;
+        if (is_within(c_el, C)) {
+          sum_tile += d * d;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_3 = x + int64_t{C} * r;
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_sub]);
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
+            + convert<float>(bias_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -986,7 +1443,7 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1098,7 +1555,7 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1201,59 +1658,58 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
-      /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight,
+      bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight,
+      bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
-    float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
-layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
   layer_norm_body_2(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 6))
 layer_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 layer_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
@@ -1267,46 +1723,105 @@ layer_norm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weigh
   layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+layer_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+layer_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
+layer_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
+layer_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_5</*kThreadsC=*/64>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+layer_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_5</*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+layer_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_5</*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+layer_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_5</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
+layer_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_5</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+layer_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
+    float* __restrict__ rstd, int R, int C, float eps) {
+  layer_norm_body_6(x, weight, bias, y, mean, rstd, R, C, eps);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_7(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-layer_norm_kernel_c8192_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
-    float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/16, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 // kernel end
@@ -1359,27 +1874,27 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(layer_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+      status = host_launch(layer_norm_kernel_c2048, {R, 128}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
+          static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c4096, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 8192) {
-      status = host_launch(layer_norm_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c8192, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 16384) {
-      status = host_launch(layer_norm_kernel_c16384, {R, 256}, stream,
+      status = host_launch(layer_norm_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -1392,6 +1907,51 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
       status = host_launch(layer_norm_kernel, {R, 1024}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 377) {
+      status = host_launch(layer_norm_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 761) {
+      status = host_launch(layer_norm_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 1273) {
+      status = host_launch(layer_norm_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 2553) {
+      status = host_launch(layer_norm_kernel_c2553_window, {R, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 5113) {
+      status = host_launch(layer_norm_kernel_c5113_window, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 10233) {
+      status = host_launch(layer_norm_kernel_c10233_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 20473) {
+      status = host_launch(layer_norm_kernel_c20473_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16) && C <= 40953) {
+      status = host_launch(layer_norm_kernel_c40953_window, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
+        && host_is_aligned(y, 16)) {
+      status = host_launch(layer_norm_kernel_walk_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 256) {
       status = host_launch(layer_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
@@ -1402,10 +1962,6 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 4096) {
       status = host_launch(layer_norm_kernel_c4096_any, {R, 256}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
-    } else if (C <= 8192) {
-      status = host_launch(layer_norm_kernel_c8192_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 16384) {
@@ -1424,10 +1980,11 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
 // ------------------------------------------------------------------------------ rms_norm_residual
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -1508,7 +2065,7 @@ __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict_
 __device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -1760,7 +2317,272 @@ __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restric
   }
 }
 
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kWidthC = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread % kThreadsC;
+  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = r < R;
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (live && c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    residual_tile[c_step] = {};
+    if (live && c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float h = convert<float>(x_tile[c_step][c_sub])
+            + convert<float>(residual_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += h * h;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (live && c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile_again[c_sub])
+            + convert<float>(residual_tile_again[c_sub]);
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float h = convert<float>(x_tile[c_step][c_sub])
+            + convert<float>(residual_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += h * h;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile_again[c_sub])
+            + convert<float>(residual_tile_again[c_sub]);
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kThreadsC = 256;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  const bf16_t* const residual_end = residual + int64_t{C} * R;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at + c_at,
+          residual_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += h * h;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_3 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2 + c_at,
+          residual_end);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(residual_at_3 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1846,7 +2668,7 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1935,7 +2757,7 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2005,49 +2827,48 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
-      /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
+      residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
+      residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
-    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
-      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
-rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_residual_body_2(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 rms_norm_residual_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 rms_norm_residual_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
@@ -2062,34 +2883,91 @@ rms_norm_residual_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__
   rms_norm_residual_body_4(x, residual, weight, y, R, C, eps);
 }
 
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+rms_norm_residual_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+rms_norm_residual_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
+rms_norm_residual_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
+rms_norm_residual_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
+rms_norm_residual_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+rms_norm_residual_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
+rms_norm_residual_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+rms_norm_residual_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+rms_norm_residual_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_residual_body_7(x, residual, weight, y, R, C, eps);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_5(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_8(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10(x, residual, weight, y, R, C, eps);
 }
 
 // kernel end
@@ -2140,27 +3018,27 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(rms_norm_residual_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c2048, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c4096, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 8192) {
-      status = host_launch(rms_norm_residual_kernel_c8192, {R, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c8192, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 16384) {
-      status = host_launch(rms_norm_residual_kernel_c16384, {R, 256}, stream,
+      status = host_launch(rms_norm_residual_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -2171,6 +3049,51 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
       status = host_launch(rms_norm_residual_kernel_walk, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 377) {
+      status = host_launch(rms_norm_residual_kernel_c377_window, {(int64_t{R} + 7) / 8, 128},
+          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 761) {
+      status = host_launch(rms_norm_residual_kernel_c761_window, {(int64_t{R} + 3) / 4, 128},
+          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 1273) {
+      status = host_launch(rms_norm_residual_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64},
+          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 2553) {
+      status = host_launch(rms_norm_residual_kernel_c2553_window, {R, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 5113) {
+      status = host_launch(rms_norm_residual_kernel_c5113_window, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 10233) {
+      status = host_launch(rms_norm_residual_kernel_c10233_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 16377) {
+      status = host_launch(rms_norm_residual_kernel_c16377_window, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16) && C <= 20473) {
+      status = host_launch(rms_norm_residual_kernel_c20473_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
+        16) && host_is_aligned(y, 16)) {
+      status = host_launch(rms_norm_residual_kernel_walk_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 256) {
@@ -2186,7 +3109,7 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 8192) {
-      status = host_launch(rms_norm_residual_kernel_c8192_any, {R, 512}, stream,
+      status = host_launch(rms_norm_residual_kernel_c8192_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else {
@@ -2201,9 +3124,10 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
 // --------------------------------------------------------------------------------------- rms_norm
 
 // kernel begin
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -2260,7 +3184,7 @@ __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
 
 __device__ __forceinline__ void rms_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  constexpr int kStepsC = 4;
+  constexpr int kStepsC = 2;
   constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -2452,7 +3376,207 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
   }
 }
 
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kWidthC = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread % kThreadsC;
+  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = r < R;
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (live && c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += row * row;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (live && c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += row * row;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const bf16_t* const x_end = x + int64_t{C} * R;
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_sub]);
+        if (is_within(c_el, C)) {
+          sum_tile += row * row;
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_sub]);
+        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -2514,7 +3638,7 @@ __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -2579,7 +3703,7 @@ __device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -2636,52 +3760,51 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, y, R, C, eps);
+  rms_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight, y, R,
+      C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, y, R, C, eps);
+  rms_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight, y, R,
+      C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 rms_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, y, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
-rms_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_2(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
+rms_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/64>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 rms_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
   rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, y, R, C, eps);
@@ -2699,40 +3822,91 @@ rms_norm_kernel_walk(const bf16_t* __restrict__ x, const bf16_t* __restrict__ we
   rms_norm_body_4(x, weight, y, R, C, eps);
 }
 
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+rms_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+rms_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+rms_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+rms_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_6</*kThreadsC=*/64>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+rms_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_6</*kThreadsC=*/128>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+rms_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_6</*kThreadsC=*/256>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+rms_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_6</*kThreadsC=*/512>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
+rms_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_6</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+rms_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
+    bf16_t* __restrict__ y, int R, int C, float eps) {
+  rms_norm_body_7(x, weight, y, R, C, eps);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5(x, weight, y, R, C, eps);
+  rms_norm_body_8(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
+  rms_norm_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
-}
-
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-rms_norm_kernel_c8192_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
-    bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, weight, y, R, C, eps);
+  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_7(x, weight, y, R, C, eps);
+  rms_norm_body_10(x, weight, y, R, C, eps);
 }
 
 // kernel end
@@ -2782,14 +3956,13 @@ extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int 
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(rms_norm_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<bf16_t*>(y), R, C, eps);
+      status = host_launch(rms_norm_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
+          static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 4096) {
       status = host_launch(rms_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
@@ -2814,6 +3987,50 @@ extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int 
         && host_is_aligned(y, 16)) {
       status = host_launch(rms_norm_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 377) {
+      status = host_launch(rms_norm_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 761) {
+      status = host_launch(rms_norm_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 1273) {
+      status = host_launch(rms_norm_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 2553) {
+      status = host_launch(rms_norm_kernel_c2553_window, {R, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 5113) {
+      status = host_launch(rms_norm_kernel_c5113_window, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 10233) {
+      status = host_launch(rms_norm_kernel_c10233_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 20473) {
+      status = host_launch(rms_norm_kernel_c20473_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
+        && C <= 40953) {
+      status = host_launch(rms_norm_kernel_c40953_window, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
+      status = host_launch(rms_norm_kernel_walk_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
+          static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 256) {
       status = host_launch(rms_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
@@ -2824,10 +4041,6 @@ extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int 
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 4096) {
       status = host_launch(rms_norm_kernel_c4096_any, {R, 256}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
-          static_cast<bf16_t*>(y), R, C, eps);
-    } else if (C <= 8192) {
-      status = host_launch(rms_norm_kernel_c8192_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 16384) {

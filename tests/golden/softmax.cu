@@ -417,6 +417,66 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return static_cast<int>(bytes / sizeof(T));
+}
+
+/// 0 <= i < n, for n >= 0.
+[[maybe_unused]] __device__ __forceinline__ bool is_within(int i, int n) {
+  return static_cast<unsigned>(i) < static_cast<unsigned>(n);
+}
+
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kStep = sizeof(T) < 4 ? 1 : sizeof(T) / 4;
+  constexpr int kBits = sizeof(T) < 4 ? 8 * sizeof(T) : 0;
+  uint32_t words[kWords] = {};
+#pragma unroll 1
+  for (int e = (count < N ? count : N) - 1; e >= 0; --e) {
+    const T x = p[e];
+    uint32_t low[kStep] = {};
+    memcpy(low, &x, sizeof(T));
+#pragma unroll
+    for (int i = kWords - 1; i >= 0; --i) {
+      if constexpr (kBits == 0) {
+        words[i] = i < kStep ? low[i < kStep ? i : 0] : words[i < kStep ? 0 : i - kStep];
+      } else {
+        words[i] = words[i] << kBits | (i > 0 ? words[i > 0 ? i - 1 : 0] >> (32 - kBits) : low[0]);
+      }
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+
+/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
+  if (p + N <= end) return load_aligned<N>(p);
+  return load_first<N>(p, static_cast<int>(end - p));
+}
+
+/// Elements `first` to `count` of v to p, a multiple of the vector's size.
+template <class T, int N>
+__device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int first, int count) {
+  if (first <= 0 && count >= N) {
+    store_aligned(p, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    if (e >= first && e < count) p[e] = v.units[e];
+  }
+}
+
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
 template <class Op, int kCount, int kStride = 1, class T>
 __device__ __forceinline__ T combine_partials(const T* partials) {
@@ -669,98 +729,8 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   }
 }
 
-__device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
-  constexpr int kStepsC = 4;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> max_row_partial;
-    SharedArray<float, 4> sum_e_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // softmax.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-
-  // softmax.tile:5  e = exp(row - max(row))
-  float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        max_row = OpMax<float>::combine(max_row, row);
-      }
-    }
-  }
-  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-  if (thread % 32 < 1) {
-    shared.max_row_partial[thread / 32] = max_row;
-  }
-  __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial + (thread / 64)
-      * 2);
-
-  // softmax.tile:6  y[r, :] = e / sum(e)
-  float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        sum_e += e;
-      }
-    }
-  }
-  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-  if (thread % 32 < 1) {
-    shared.sum_e_partial[thread / 32] = sum_e;
-  }
-  __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial + (thread / 64) * 2);
-  bf16_t* const y_at = y + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
-      }
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  }
-}
-
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -844,7 +814,7 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -921,7 +891,270 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   }
 }
 
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kWidthC = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread % kThreadsC;
+  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = r < R;
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (live && c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          max_row = OpMax<float>::combine(max_row, row);
+        }
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        if (is_within(c_el, C)) {
+          sum_e += e;
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (live && c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_fast(e, sum_e);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const bf16_t* const x_end = x + int64_t{C} * R;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        if (is_within(c_el, C)) {
+          max_row = OpMax<float>::combine(max_row, row);
+        }
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        if (is_within(c_el, C)) {
+          sum_e += e;
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_fast(e, sum_e);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const bf16_t* const x_end = x + int64_t{C} * R;
+
+  // softmax.tile:5  e = exp(row - max(row))
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_sub]);
+        if (is_within(c_el, C)) {
+          max_row = OpMax<float>::combine(max_row, row);
+        }
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const int c_el = c_at + c_sub;
+        const float row = convert<float>(x_tile[c_sub]);
+        const float e = exp_fast(row - max_row);
+        if (is_within(c_el, C)) {
+          sum_e += e;
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_3 = x + int64_t{C} * r;
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  bf16_t* const y_at = y + int64_t{C} * r;
+  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_sub]);
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_fast(e, sum_e);
+      }
+      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -996,7 +1229,7 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1080,7 +1313,7 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -1157,87 +1390,130 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
+  softmax_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/2>(x,
       y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, y, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 softmax_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/512>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4(x, y, R, C);
+  softmax_body_3(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_5</*kThreadsC=*/64>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_5</*kThreadsC=*/128>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_5</*kThreadsC=*/256>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_5</*kThreadsC=*/512>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
+softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_5</*kThreadsC=*/1024>(x, y, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+softmax_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+  softmax_body_6(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5(x, y, R, C);
+  softmax_body_7(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
-}
-
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-softmax_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/16, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_8</*kStepsC=*/16, /*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7(x, y, R, C);
+  softmax_body_9(x, y, R, C);
 }
 
 // kernel end
@@ -1281,11 +1557,11 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*wor
       status = host_launch(softmax_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 3) / 4, 128}, stream,
+      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 2048) {
-      status = host_launch(softmax_kernel_c2048, {(int64_t{R} + 1) / 2, 128}, stream,
-          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+      status = host_launch(softmax_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
+          static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 4096) {
       status = host_launch(softmax_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
@@ -1304,6 +1580,33 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*wor
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
       status = host_launch(softmax_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
+      status = host_launch(softmax_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 761) {
+      status = host_launch(softmax_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 1273) {
+      status = host_launch(softmax_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 2553) {
+      status = host_launch(softmax_kernel_c2553_window, {R, 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 5113) {
+      status = host_launch(softmax_kernel_c5113_window, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 10233) {
+      status = host_launch(softmax_kernel_c10233_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 20473) {
+      status = host_launch(softmax_kernel_c20473_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 40953) {
+      status = host_launch(softmax_kernel_c40953_window, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
+      status = host_launch(softmax_kernel_walk_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 256) {
       status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
@@ -1312,9 +1615,6 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*wor
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 4096) {
       status = host_launch(softmax_kernel_c4096_any, {R, 256}, stream,
-          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
-    } else if (C <= 8192) {
-      status = host_launch(softmax_kernel_c8192_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 16384) {
       status = host_launch(softmax_kernel_c16384_any, {R, 1024}, stream,

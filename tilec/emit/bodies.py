@@ -146,6 +146,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         ):
             constants[f"k{name}{axis.suffix}"] = number
     constants["kGroup"] = kernel.workers // kernel.batch
+    constants["kCtaThreads"] = kernel.threads
+    constants["kCluster"] = kernel.cluster
     constants["kInstances"] = kernel.batch
     words = set(_WORD.findall(everything))
     constants = {c: n for c, n in constants.items() if c in words}
@@ -226,12 +228,14 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
         rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
         return [*lanes, *rank, *_barriers(kernel)]
-    first = "static_cast<int>(blockIdx.x)"
+    first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
+    if kernel.cluster > 1:
+        first, number = f"{first} / kCluster", f"cluster_rank() * kCtaThreads + {number}"
     if kernel.batch > 1:
         first += " * kInstances + thread / kGroup"
     grid = decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
-        lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
+        lanes.insert(0, f"const int thread = {number};")
     return [*lanes, *grid]
 
 

@@ -193,9 +193,8 @@ class Renderer:
                 step = f", {stride}" if stride != "1" else ""
                 offset = self.expr(expr.offset)
                 at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
-                return Text(
-                    f"combine_partials<{reduction(expr.op, expr.rep)}, {count}{step}>({at})"
-                )
+                function = "combine_partials_by_lanes" if expr.by_lanes else "combine_partials"
+                return Text(f"{function}<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
             case k.Identity():
                 return Text(f"{reduction(expr.op, expr.rep)}::identity()")
             case k.Apply():
@@ -277,6 +276,8 @@ class Renderer:
             return Text(f"{_WRAPPING[op]}({joined})")
         if op in _FUNCTIONS and (op != "pow" or not rep.is_float):
             return Text(f"{_FUNCTIONS[op]}({joined})")
+        if op == "is_within":
+            return Text(f"is_within({joined})")
         if op == "fma":
             return Text(f"fma({joined})")
         return Text(f"{op}_{expr.math}({joined})")

@@ -12,6 +12,7 @@ from tilec.emit.grid import instance_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Var
@@ -89,7 +90,8 @@ class KernelWriter:
         )
         for axis in kernel.axes:
             for name in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
-                known.lower[Var(name, "local")] = 0
+                windowed = axis.windowed and name in (axis.coordinate, axis.element)
+                known.lower[Var(name, "local")] = 1 - axis.layout.vector if windowed else 0
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
         known.lower[Var("thread", "local")] = 0
         return known.prove_nonnegative
@@ -270,8 +272,11 @@ class KernelWriter:
 
     def width(self, fragment: k.Fragment) -> str:
         """Constant of the vector's width."""
-        axis = next(a for a in fragment.axes if a.vectorised)
-        return f"kWidth{axis.suffix}"
+        return f"kWidth{self.fast_axis(fragment).suffix}"
+
+    def fast_axis(self, fragment: k.Fragment) -> k.LoopAxis:
+        """The axis along which a fragment is held in vectors."""
+        return next(a for a in fragment.axes if a.vectorised)
 
     def vector_width(self, axis: k.LoopAxis) -> str:
         """Constant of an axis' vector width."""
@@ -293,7 +298,10 @@ class KernelWriter:
             return False
         inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
         return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
-            (isinstance(part, k.LoadVector | k.Reload) and part.target.local)
+            (
+                isinstance(part, k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload)
+                and part.target.local
+            )
             or (isinstance(part, k.Declare) and part.fragment.local)
             for part in op.body
         )
@@ -305,7 +313,8 @@ class KernelWriter:
     def start(self, axis: k.LoopAxis) -> str:
         """First coordinate of a thread on a walked axis."""
         lane = axis.lane if axis.layout.threads > 1 else "0"
-        return f"{lane} * kWidth{axis.suffix}" if axis.vectorised and lane != "0" else lane
+        start = f"{lane} * kWidth{axis.suffix}" if axis.vectorised and lane != "0" else lane
+        return f"{start} - {axis.shift}" if axis.windowed else start
 
     def stride(self, axis: k.LoopAxis) -> str:
         """What a walked axis advances by."""
@@ -325,7 +334,8 @@ class KernelWriter:
             text = f"{axis.step} * kThreads{axis.suffix} + {axis.lane}"
             if axis.vectorised:
                 text = f"({text})"
-        return f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
+        text = f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
+        return f"{text} - {axis.shift}" if axis.windowed else text
 
     @staticmethod
     def _step_parts(axis: k.LoopAxis) -> list[str]:

@@ -100,7 +100,8 @@ class LaneReduce:
 
 @dataclass(frozen=True)
 class WarpCombine:
-    """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order."""
+    """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order; `by_lanes`: of many, by the lanes of
+    each warp."""
 
     op: str
     buffer: str
@@ -108,6 +109,7 @@ class WarpCombine:
     stride: Expr
     count: Expr
     rep: DType
+    by_lanes: bool = False
 
 
 Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"

@@ -74,6 +74,8 @@ class LoopAxis:
     extent: Sym
     vectorised: bool = False
     """held in `Vector`s along this axis, of width 1 too"""
+    windowed: bool = False
+    """coordinates start below 0, at the aligned vector in which the row begins"""
 
     @property
     def suffix(self) -> str:
@@ -99,6 +101,11 @@ class LoopAxis:
     def lane(self) -> str:
         """C name of the thread's digit, or of its first coordinate where the layout is not blocked."""
         return f"{self.name}_lane" if self.layout.is_blocked else f"{self.name}_first"
+
+    @property
+    def shift(self) -> str:
+        """C name of the elements in front of a window's row, fewer than a vector."""
+        return f"{self.name}_shift"
 
 
 @dataclass(frozen=True)
@@ -323,6 +330,23 @@ class StoreShared(Op):
 
 
 @dataclass(frozen=True)
+class StoreCluster(Op):
+    """`shared.buffer[offset] = value` in every CTA of the cluster, by one warp that holds the value in all lanes."""
+
+    buffer: str
+    offset: Expr
+    value: Expr
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+
+@dataclass(frozen=True)
 class Elements(Op):
     """The ops once for each element of the current vector where every guard holds."""
 
@@ -505,9 +529,20 @@ class CopyFragment(Op):
 
 @dataclass(frozen=True)
 class CtaSync(Op):
-    """`__syncthreads()` for the named hazard."""
+    """`__syncthreads()` for the named hazard, or a barrier of all threads of the cluster."""
 
     hazard: str
+    cluster: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterArrive(Op):
+    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are."""
+
+
+@dataclass(frozen=True)
+class ClusterWait(Op):
+    """All threads of the cluster have arrived."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
@@ -24,65 +22,29 @@ from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.axes import Axes, AxisClass, access_rank
+from tilec.passes.axis_names import axis_names
+from tilec.passes.levels import (
+    Transport,
+    cluster_levels,
+    least_cta,
+    levels,
+    registers_of_rows,
+    registers_of_tiles,
+    resident_ctas,
+)
 from tilec.passes.placement import Placement, is_inline_kind
-from tilec.passes.products import Products
 from tilec.passes.uses import all_ops
+from tilec.passes.variants import Level as Level
+from tilec.passes.variants import Variant as Variant
+from tilec.passes.windows import Window, window_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
-
-if TYPE_CHECKING:
-    from tilec.passes.asynchronous import Asynchronous
-
-LEVELS = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
-"""(threads, vectors per thread) for 16-byte vectors, by size."""
-
-SINGLE_LEVELS = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
-"""The same for single elements, whose addresses and predicates take registers too."""
-
-AXIS_WORDS = ("at", "el", "lane", "step", "sub")
-"""Endings of the C names of an axis' coordinates and counters."""
 
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
 
 MOST_WORDS = 160
 """Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
-
-REGISTERS_BESIDES = 30
-"""Registers a thread needs beside the held tiles: addresses, a vector in flight, reduction temporaries."""
-
-REGISTERS_OF_SINGLES = 16
-"""More of them where elements move one at a time, each with an address and a predicate."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """One way to lay a nest out. `axes` by class number; `words`: registers a thread holds in tiles."""
-
-    axes: Mapping[int, LoopAxis]
-    threads: int
-    words: int
-    streams: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A level with what the launch must guarantee. `divisors` are sizes known to be multiples under `condition`; `aligned` names
-    the accesses (by id of the op) whose vectors are naturally aligned."""
-
-    name: str
-    level: Level
-    condition: LaunchCondition
-    divisors: tuple[tuple[Sym, int], ...] = ()
-    aligned: frozenset[int] = frozenset()
-    batch: int = 1
-    blocks_per_sm: int = 1
-    products: Products | None = None
-    stages: int = 2
-    asynchronous: Asynchronous | None = None
-    positive: tuple[Sym, ...] = ()
-    """sizes known to be positive under `condition`"""
-    reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
 def assign(
@@ -120,43 +82,66 @@ class Assignment:
         self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
         self.slots = _slots(axes)
         self.fast = self.slots[0][0] if self.slots else None
-        self.names = _names(axes, _words(program))
+        self.names = axis_names(axes, program)
         self.wide = self._width()
+        self.transport: Transport = "aligned"
+        self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
 
     # ---- variants
 
     def variants(self) -> tuple[Variant, ...]:
-        """Aligned levels by size, then general ones by size; the last of all takes everything."""
+        """Aligned levels by size, then windows, then general ones; the last of all takes everything."""
+        if self.wide == 1:
+            return tuple(self._form("single", 1, [], [], set()))
+        conditions, divisors, accesses = self.alignment(self.wide)
+        result = self._form("aligned", self.wide, conditions, divisors, accesses)
+        if not conditions:
+            return tuple(result)
+        if self.window is not None:
+            result += self._form("window", self.wide, list(self.window.conditions), [], set())
+        return (*result, *self._form("single", 1, [], [], set()))
+
+    def _form(
+        self,
+        transport: Transport,
+        width: int,
+        conditions: list[LaunchCondition],
+        divisors: list[tuple[Sym, int]],
+        accesses: set[int],
+    ) -> list[Variant]:
+        """The variants of one transport by size."""
+        self.transport = transport
+        ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
-        wide = self.wide
-        forms = [True, False] if wide > 1 else [False]
-        for aligned in forms:
-            conditions, divisors, accesses = self.alignment(wide) if aligned else ([], [], set())
-            for level, bound in self._levels(wide if aligned else 1):
-                parts: list[LaunchCondition] = list(conditions)
-                if bound is not None:
-                    parts.append(t.HostOp("<=", bound))
-                batch = self._batch(level)
-                suffix = "_".join(
-                    [f"{self.fast.name}{bound[1]}"] if bound is not None and self.fast else []
-                ) or ("walk" if level.streams else "")
-                if not aligned and wide > 1:
-                    suffix = f"{suffix}_any" if suffix else "any"
-                result.append(
-                    Variant(
-                        suffix,
-                        level,
-                        AllOf(tuple(parts)),
-                        tuple(divisors),
-                        frozenset(accesses),
-                        batch,
-                        self._blocks(level, batch),
-                    )
+        for level, bound in self._levels(width):
+            parts: list[LaunchCondition] = list(conditions)
+            if bound is not None:
+                parts.append(t.HostOp("<=", bound))
+            batch = self._batch(level)
+            size = f"{self.fast.name}{bound[1]}" if bound is not None and self.fast else ""
+            size = size or ("walk" if level.streams else "")
+            result.append(
+                Variant(
+                    "_".join(part for part in (size, ending[transport]) if part),
+                    level,
+                    AllOf(tuple(parts)),
+                    tuple(divisors),
+                    frozenset(accesses),
+                    batch,
+                    self._blocks(level, batch),
+                    window=self.window if transport == "window" else None,
                 )
-            if aligned and not conditions:
-                break
-        return tuple(result)
+            )
+        return result
+
+    def _window(self) -> Window | None:
+        """The window that rows of a length known at launch move in."""
+        fast = self.fast
+        if fast is None or fast.static or len(self.slots) > 1 or len(self.slots[0]) > 1:
+            return None
+        along = [op for op in self.accesses if self._runs_along_fast(op)]
+        return window_of(self.program, self.nest, self.ops, along, self.wide)
 
     def _width(self) -> int:
         """Elements of a vector along the fast class: 16 bytes of the widest full-rank access that runs along it."""
@@ -277,13 +262,16 @@ class Assignment:
         limit = fast.capacity
         if others == 1:
             previous = 0
-            for threads, steps in self._steps(width):
-                capacity = threads * steps * width
+            one = [(threads, steps, 1) for threads, steps in self._steps(width)]
+            for threads, steps, ctas in one + self._clusters(width):
+                capacity = threads * steps * ctas * width
+                if self.transport == "window":
+                    capacity -= width - 1
                 if capacity <= previous:
                     continue
-                level = self._level(width, threads, steps, {})
+                level = self._level(width, threads, steps, {}, ctas)
                 if level is None:
-                    break
+                    continue
                 previous = capacity
                 last = limit is not None and capacity >= limit
                 result.append((level, None if last else (fast.extent, Sym.of(capacity))))
@@ -292,11 +280,23 @@ class Assignment:
         result.append((self._streaming(width), None))
         return result
 
+    def _clusters(self, width: int) -> list[tuple[int, int, int]]:
+        """(threads, vectors, CTAs) of the clusters that hold a row which is read more than once."""
+        held = self._held_words(width)
+        if not held or len(self.slots) > 1 or self.warps is not None or self.wide == 1:
+            return []
+        return [
+            (threads, steps, ctas)
+            for threads, steps, ctas in cluster_levels(self.target, self.transport)
+            if held * steps <= self._budget(threads)
+        ]
+
     def _steps(self, width: int) -> list[tuple[int, int]]:
         """(threads, vectors) by size."""
         held = self._held_words(width)
         result = []
-        for threads, steps in LEVELS if width > 1 or self.wide == 1 else SINGLE_LEVELS:
+        transport = "aligned" if self.wide == 1 else self.transport
+        for threads, steps in levels(transport, self._streams(), self.window is not None):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
@@ -357,15 +357,21 @@ class Assignment:
         return words
 
     def _level(
-        self, width: int, threads: int, steps: int, others: Mapping[int, tuple[int, int]]
+        self,
+        width: int,
+        threads: int,
+        steps: int,
+        others: Mapping[int, tuple[int, int]],
+        ctas: int = 1,
     ) -> Level | None:
-        """The fast slot over `threads`, the other classes as given: (steps, threads)."""
+        """The fast slot over `threads` of each CTA, the other classes as given: (steps, threads)."""
+        across = threads * ctas
         axes: dict[int, LoopAxis] = {}
         for found in self.slots[0]:
             if found is not self.fast and found.capacity is None:
                 return None
-            own = steps if found is self.fast else -(-self._capacity(found) // (threads * width))
-            axes[found.number] = self._axis(found, blocked(own, threads, 1, width))
+            own = steps if found is self.fast else -(-self._capacity(found) // (across * width))
+            axes[found.number] = self._axis(found, blocked(own, across, 1, width))
         total = threads
         for slot in self.slots[1:]:
             for found in slot:
@@ -375,11 +381,12 @@ class Assignment:
         registers = self._registers(axes)
         if registers > self._budget(total) or total > self.target.threads_per_block:
             return None
-        return Level(axes, total, registers)
+        return Level(axes, total, registers, ctas=ctas)
 
     def _axis(self, found: AxisClass, layout: AxisLayout) -> LoopAxis:
         vectorised = self.wide > 1 and found in self.slots[0]
-        return LoopAxis(self.names[found.number], layout, found.extent, vectorised)
+        windowed = self.transport == "window" and found is self.fast
+        return LoopAxis(self.names[found.number], layout, found.extent, vectorised, windowed)
 
     def _capacity(self, found: AxisClass) -> int:
         return 1 << 30 if found.capacity is None else found.capacity
@@ -523,9 +530,11 @@ class Assignment:
 
     def _batch(self, level: Level) -> int:
         """Instances that share a CTA, so that it has at least 128 threads: only where they run in step."""
-        if level.threads >= 128 or level.threads & (level.threads - 1) or self.least_threads > 1:
+        steps = self._row_steps(level)
+        least = least_cta(steps) if steps else 128
+        if level.threads >= least or level.threads & (level.threads - 1) or self.least_threads > 1:
             return 1
-        return 128 // level.threads
+        return least // level.threads
 
     def _in_step(self) -> bool:
         """No loop or branch depends on the instance."""
@@ -543,20 +552,34 @@ class Assignment:
         width = max((a.layout.vector for a in level.axes.values()), default=1)
         walked = sum(1 for a in level.axes.values() if a.layout.steps > 1 and not a.layout.streams)
         steps = prod(a.layout.steps for a in level.axes.values() if not a.layout.streams)
-        registers = (
-            level.words
-            + self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
-            + REGISTERS_BESIDES
-            + (REGISTERS_OF_SINGLES if width == 1 else 0)
+        row_steps = self._row_steps(level)
+        if row_steps:
+            window = self.target.window_registers if self.transport == "window" else 0
+            registers = registers_of_rows(level.words, row_steps, self._streams(), window)
+        else:
+            passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            registers = registers_of_tiles(level.words, passing, width == 1)
+        return resident_ctas(
+            self.target, level.threads * batch, registers, 1024 if level.streams else None
         )
-        threads = level.threads * batch
-        warps = -(-threads // 32)
-        resident = min(
-            self.target.threads_per_sm, self.target.registers_per_sm // (-(-registers // 8) * 8)
+
+    def _row_steps(self, level: Level) -> int:
+        """Vectors a thread holds of a row whose length is known at launch; 0 for any other nest, and for single elements."""
+        fast = self.fast
+        if fast is None or len(self.slots) > 1 or fast.static or level.streams or self.wide == 1:
+            return 0
+        layout = level.axes[fast.number].layout
+        return layout.steps if layout.vector > 1 else 0
+
+    def _streams(self) -> int:
+        """Vectors that one step along the fast slot reads."""
+        return sum(
+            1
+            for op in self.ops
+            if isinstance(op, t.Load)
+            and op.out.type.rank
+            and any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out))
         )
-        if level.streams:
-            resident = min(resident, 1024)
-        return max(1, min(self.target.blocks_per_sm, resident // (warps * 32)))
 
 
 def _learn(facts: Facts, sym: Sym, number: int) -> None:
@@ -584,27 +607,3 @@ def _slots(axes: Axes) -> list[list[AxisClass]]:
         else:
             slots.append([found])
     return slots
-
-
-def _words(program: t.Program) -> set[str]:
-    """Names that the source gives to parameters and sizes, as C++ may spell them."""
-    words = {*program.names, *program.tiles}
-    return words | {f"{word}_" for word in words}
-
-
-def _names(axes: Axes, words: set[str]) -> dict[int, str]:
-    """C names for the classes, unique in the nest whatever the case of their first letter; no name made of one is among
-    `words`."""
-    names: dict[int, str] = {}
-    used: set[str] = set()
-    for found in axes.classes:
-        base = found.name if found.name.isidentifier() else "t"
-        name, n = base, 1
-        while name[:1].upper() + name[1:] in used or any(
-            f"{name}_{end}" in words for end in AXIS_WORDS
-        ):
-            n += 1
-            name = f"{base}{n}"
-        used.add(name[:1].upper() + name[1:])
-        names[found.number] = name
-    return names

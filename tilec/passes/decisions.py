@@ -12,6 +12,7 @@ from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
@@ -41,6 +42,7 @@ def describe(
         "condition": condition_text(condition) or "always",
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
+        **({"ctas_of_an_instance": variant.level.ctas} if variant.level.ctas > 1 else {}),
         "resident_ctas_asked": kernel.blocks_per_sm,
         "grid": [{"loop": d.name, "trips": str(d.trips), "order": _order(d)} for d in kernel.grid],
         "held_registers": variant.level.words,
@@ -262,8 +264,24 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "load", transport, width, inner.guards, inner.count
                     )
+                case w.LoadWindow():
+                    width = self._width(inner.target)
+                    transport = f"{self._vector(inner.pointer, width, True, 'load')} of a window"
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case w.LoadShifted():
+                    width = self._width(inner.target)
+                    transport = (
+                        f"{self._vector(inner.pointer, width, True, 'load')}, two shifted together"
+                    )
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case w.StoreWindow():
+                    width = self._width(inner.source)
+                    transport = f"{self._vector(inner.pointer, width, True, 'store')} of a window"
+                    self._access(
+                        inner.pointer, here, "store", transport, width, inner.guards, inner.count
+                    )
                 case k.LoadVector():
-                    width = next((a.layout.vector for a in inner.target.axes if a.vectorised), 1)
+                    width = self._width(inner.target)
                     transport = self._vector(inner.pointer, width, inner.aligned, "load")
                     if staged is not None:
                         transport += f", through registers to shared memory, `{staged.tile.buffer}`"
@@ -271,7 +289,7 @@ class _Walk:
                         inner.pointer, here, "load", transport, width, inner.guards, inner.count
                     )
                 case k.StoreVector():
-                    width = next((a.layout.vector for a in inner.source.axes if a.vectorised), 1)
+                    width = self._width(inner.source)
                     transport = self._vector(inner.pointer, width, inner.aligned, "store")
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count
@@ -286,6 +304,10 @@ class _Walk:
         if aligned:
             return f"vectors of {min(16, size)} B" + (f", {size // 16} each" if size > 16 else "")
         return f"elements one by one, {width} neighbours a thread"
+
+    @staticmethod
+    def _width(fragment: k.Fragment) -> int:
+        return next((a.layout.vector for a in fragment.axes if a.vectorised), 1)
 
     def _bits(self, pointer: str) -> int:
         return self.bits.get(pointer, 8)

@@ -32,7 +32,36 @@ class _State:
 
 def run(kernel: k.Kernel) -> k.Kernel:
     """The kernel with its barriers."""
-    return replace(kernel, body=_block(kernel.body, _State()))
+    body = _block(kernel.body, _State())
+    if any(_is_pushed(op) for op in body):
+        body = _in_cluster(body)
+    return replace(kernel, body=body)
+
+
+def _is_pushed(op: k.Op) -> bool:
+    """Whether other CTAs of the cluster get what an op writes."""
+    inner = (getattr(op, name, ()) for name in ("body", "then", "otherwise"))
+    return isinstance(op, k.StoreCluster) or any(_is_pushed(o) for ops in inner for o in ops)
+
+
+def _in_cluster(body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """Barriers of the whole cluster, and one before the first push: the other CTAs have started."""
+    first = next(n for n, op in enumerate(body) if _is_pushed(op))
+    body = tuple(map(_wider, body))
+    return (k.ClusterArrive(), *body[:first], k.ClusterWait(), *body[first:])
+
+
+def _wider(op: k.Op) -> k.Op:
+    match op:
+        case k.CtaSync():
+            return replace(op, cluster=True)
+        case k.Loop():
+            return replace(op, body=tuple(map(_wider, op.body)))
+        case k.IfUniform():
+            then, otherwise = tuple(map(_wider, op.then)), tuple(map(_wider, op.otherwise))
+            return replace(op, then=then, otherwise=otherwise)
+        case _:
+            return op
 
 
 def _block(ops: tuple[k.Op, ...], state: _State) -> tuple[k.Op, ...]:

@@ -52,12 +52,16 @@ def occupancy(target: Target, threads: int, registers: int, shared: int) -> Occu
     return Occupancy(ctas, ctas * warps, ctas * warps / slots, limiter, limits)
 
 
+def warps_by_registers(target: Target, registers: int) -> int:
+    """Warps of threads with `registers` that the registers of an SM are enough for."""
+    for_warp = -(-max(1, registers) * WARP // REGISTER_UNIT) * REGISTER_UNIT
+    return target.registers_per_sm // PARTITIONS // for_warp * PARTITIONS
+
+
 def _by_registers(target: Target, warps: int, registers: int) -> int:
     if registers > target.registers_per_thread:
         return 0
-    for_warp = -(-max(1, registers) * WARP // REGISTER_UNIT) * REGISTER_UNIT
-    held = target.registers_per_sm // PARTITIONS // for_warp * PARTITIONS
-    return held // warps
+    return warps_by_registers(target, registers) // warps
 
 
 def _by_shared(target: Target, shared: int) -> int:

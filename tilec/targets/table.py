@@ -12,7 +12,6 @@ from typing import Literal
 
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
 
-
 PRODUCT_TILES = (128, 128, 64)
 """`auto` tile sizes of a product where one warp multiplies."""
 
@@ -55,6 +54,9 @@ class Target:
     registers_besides: int = 30
     """registers that a thread of a row kernel needs beside the tiles it holds, measured once with ptxas: addresses, a vector in flight,
     temporaries of a reduction"""
+    window_registers: int = 64
+    """registers that a thread of a row kernel needs where rows start anywhere: where the row starts, what is left of it, a vector that
+    is shifted; measured with ptxas"""
     product_tiles: tuple[int, ...] = PRODUCT_TILES
     """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last"""
     own_pointers: bool = True
@@ -118,6 +120,7 @@ _SM90A = _SM90 + tuple(
 
 _BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
 _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
+_ROWS = _HOPPER | {"row_clusters"}
 
 TARGETS: dict[str, Target] = {
     t.arch: t
@@ -129,13 +132,13 @@ TARGETS: dict[str, Target] = {
         Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
                shared_per_sm=167936, features=_BASE, products=_SM80),
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
-        Target("sm_90", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
-        Target("sm_90a", 90, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
+        Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
+        Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
-               features=_HOPPER | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
-        Target("sm_103", 103, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER, products=_SM90),
-        Target("sm_120", 120, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
+               features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
+        Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
+        Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
+        Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
 }  # fmt: skip
 """Every architecture that `--arch` takes, oldest first."""

@@ -45,6 +45,8 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
     guards = Guards()
     facts = context.facts
     capacity = axis.layout.capacity
+    if axis.windowed:
+        return _inside(context, axis, limit)
     if capacity and facts.prove_nonnegative(limit - capacity):
         return guards
     if axis.layout.streams and facts.prove_nonnegative(limit - axis.extent):
@@ -60,6 +62,23 @@ def below(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
         at = k.Index(coordinate(axis), I32)
         guards.element.append(k.Apply("lt", (at, bound), BOOL))
         guards.tails.append((axis, bound))
+    return guards
+
+
+def _inside(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
+    """0 <= coordinate < limit, which no windowed axis knows of itself."""
+    bound = context.limit(limit, axis.name)
+    first = k.Index(coordinate(axis, element=False), I32)
+    at = k.Index(coordinate(axis), I32)
+    guards = Guards([k.Apply("lt", (first, bound), BOOL)])
+    if context.facts.prove_nonnegative(limit):
+        guards.element.append(k.Apply("is_within", (at, bound), BOOL))
+    else:
+        guards.element += [
+            k.Apply("ge", (at, k.Literal_(0, I32)), BOOL),
+            k.Apply("lt", (at, bound), BOOL),
+        ]
+    guards.tails.append((axis, bound))
     return guards
 
 

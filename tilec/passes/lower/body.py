@@ -13,11 +13,11 @@ from typing import Literal
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
 from tilec.passes.lower.access import (
-    Address,
     AddressBuilder,
     Guards,
     at_least,
@@ -27,6 +27,9 @@ from tilec.passes.lower.access import (
     padding,
 )
 from tilec.passes.lower.context import Context, computable, compute_type, converted
+from tilec.passes.lower.vectors import load_op
+from tilec.passes.lower.vectors import tail_count as tail_count
+from tilec.passes.lower.vectors import vector_access as vector_access
 from tilec.passes.uses import operands
 from tilec.source.diagnostics import fail
 from tilec.source.text import Span
@@ -257,17 +260,7 @@ class Body(AddressBuilder):
         fragment = k.Fragment(
             self.local_name(op.out.name or f"{op.access.tensor}_tile"), dtype, (fast,), local=True
         )
-        self.loads.append(
-            k.LoadVector(
-                fragment,
-                address.pointer,
-                address.vector,
-                id(op) in self.context.variant.aligned,
-                tuple(address.guards.vector),
-                tail_count(address.guards, fast),
-                span=op.span,
-            )
-        )
+        self.loads.append(load_op(self.context, op, fragment, address, fast))
         return k.Element(fragment, dtype)
 
     # ---- presence
@@ -400,7 +393,7 @@ def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
             bounds[bound] = None
     fast = next((a for a in loop.axes if a.vectorised), None)
     guarded = any(isinstance(op, k.Elements) and op.guards for op in loop.body)
-    if not bounds or fast is None or fast.layout.streams or guarded:
+    if not bounds or fast is None or fast.layout.streams or fast.windowed or guarded:
         return loop
     capacity = k.Literal_(fast.layout.capacity, I32)
     conditions = tuple(k.Apply("ge", (bound, capacity), BOOL) for bound in bounds)
@@ -422,7 +415,14 @@ def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
     """The op without guards that stand around it, and each of the others once."""
     match op:
         case (
-            k.LoadVector() | k.StoreVector() | k.StoreElement() | k.AtomicElement() | k.CopyAsync()
+            k.LoadVector()
+            | w.LoadWindow()
+            | w.LoadShifted()
+            | k.StoreVector()
+            | w.StoreWindow()
+            | k.StoreElement()
+            | k.AtomicElement()
+            | k.CopyAsync()
         ):
             return replace(op, guards=tuple(dict.fromkeys(g for g in op.guards if g not in guards)))
         case _:
@@ -434,26 +434,6 @@ def conjunction(parts: tuple[k.Expr, ...]) -> k.Expr:
     total = parts[0]
     for part in parts[1:]:
         total = k.Apply("and", (total, part), BOOL)
-    return total
-
-
-def vector_access(address: Address, fast: k.LoopAxis) -> bool:
-    """Whether whole vectors can be moved: contiguous, and cut off at most by upper bounds."""
-    guards = address.guards
-    return address.contiguous and not guards.awkward and all(a is fast for a, _ in guards.tails)
-
-
-def tail_count(guards: Guards, fast: k.LoopAxis) -> k.Expr | None:
-    """How many elements of the current vector exist, None for all."""
-    counts = [
-        k.Apply("offset_sub", (bound, k.Index(coordinate(fast, element=False), I32)), I32)
-        for _, bound in guards.tails
-    ]
-    if not counts:
-        return None
-    total: k.Expr = counts[0]
-    for count in counts[1:]:
-        total = k.Apply("min", (total, count), I32)
     return total
 
 

@@ -67,6 +67,7 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
         tuple(context.out),
         _variable_names(context),
         variant.batch > 1,
+        cluster=variant.level.ctas,
         span=context.nest.span,
     )
 

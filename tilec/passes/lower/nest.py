@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
@@ -19,8 +20,6 @@ from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
     not_compiled,
-    tail_count,
-    vector_access,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
@@ -46,6 +45,7 @@ from tilec.passes.lower.questions import (
     reject_hazards,
 )
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
+from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions, operands
@@ -89,7 +89,14 @@ def lower_nest(
     )
     reject_hazards(context)
     for axis in variant.level.axes.values():
-        for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
+        for word in (
+            axis.coordinate,
+            axis.element,
+            axis.lane,
+            axis.step,
+            axis.shift,
+            f"{axis.name}_sub",
+        ):
             names.used.add(word)
     grid: list[k.GridDigit] = []
     for loop in nest.grid:
@@ -97,6 +104,7 @@ def lower_nest(
         context.var_names[loop.index] = c_name
         grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
+    declare_window(context)
     if len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
@@ -251,15 +259,7 @@ class _Statements:
             if vector_access(address, fast) and not body.elements:
                 fragment = k.Fragment(name, value.type.dtype, axes)
                 context.out.append(k.Declare(fragment, None, span=op.span))
-                load = k.LoadVector(
-                    fragment,
-                    address.pointer,
-                    address.vector,
-                    id(op) in context.variant.aligned,
-                    tuple(address.guards.vector),
-                    tail_count(address.guards, fast),
-                    span=op.span,
-                )
+                load = load_op(context, op, fragment, address, fast)
                 context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
                 context.fragments[value.id] = fragment
                 return
@@ -340,18 +340,7 @@ class _Statements:
                     body.local_name(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
                 )
                 inside.append(k.Assign(vector, expr, span=op.span))
-                after.append(
-                    k.StoreVector(
-                        vector,
-                        dtype,
-                        address.pointer,
-                        address.vector,
-                        id(op) in context.variant.aligned,
-                        tuple(guards.vector),
-                        tail_count(guards, fast),
-                        span=op.span,
-                    )
-                )
+                after.append(store_op(context, op, vector, dtype, address, guards, fast))
             else:
                 store = k.StoreElement(
                     address.pointer,
@@ -364,7 +353,11 @@ class _Statements:
             common = (
                 list(guards.vector) if common is None else [g for g in common if g in guards.vector]
             )
-        body.loads += [k.Declare(op.source, None) for op in after if isinstance(op, k.StoreVector)]
+        body.loads += [
+            k.Declare(op.source, None)
+            for op in after
+            if isinstance(op, k.StoreVector | w.StoreWindow)
+        ]
         lifted = Guards(vector=common or [])
         if axes:
             body.finish(lifted, inside, after, group[0].span)
@@ -432,7 +425,11 @@ class _Statements:
         unfilled = self.roles.unfilled(op) if self.roles is not None else None
         for carried in op.carried:
             variables.append(self._carried_variable(carried, carried is unfilled))
-        interior = interior_of(context, op)
+        delayed = None
+        if self.roles is not None:
+            delayed = self.roles.delayed = self.roles.delays(op)
+        # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself
+        interior = interior_of(context, op) if delayed is None else None
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -442,10 +439,7 @@ class _Statements:
             ]
         opened = open_sums(context, op)
         ring = None
-        delayed = None
-        if self.roles is not None:
-            delayed = self.roles.delayed = self.roles.delays(op)
-        elif context.variant.products is not None and rings(context, op):
+        if self.roles is None and context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
             ring.prologue()
         body: list[k.Op] = []

@@ -176,7 +176,8 @@ def _through_shared(
     partials: int,
 ) -> None:
     indexed = op.op in ("argmax", "argmin")
-    threads = context.variant.level.threads * context.variant.batch
+    level = context.variant.level
+    threads = level.threads * level.ctas * context.variant.batch
     spacing = min(digit.divisor, 32)
     slots = threads // 32 * spacing if digit.divisor < 32 else threads
     name = context.names.unique(f"{target.name}_partial")
@@ -216,9 +217,13 @@ def _through_shared(
     elif blocked and digit.divisor >= 32:
         count = k.Index(threads_constant, I32)
     current = k.Element(target, target.rep)
-    _each(context, target, [k.StoreShared(name, k.Index(write, I32), current, guards)], op)
+    if level.ctas > 1:
+        store: k.Op = k.StoreCluster(name, k.Index(write, I32), current)
+    else:
+        store = k.StoreShared(name, k.Index(write, I32), current, guards)
+    _each(context, target, [store], op)
     combined = k.WarpCombine(
-        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep
+        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, level.ctas > 1
     )
     _each(context, target, [k.Assign(target, combined)], op)
 

@@ -1,0 +1,119 @@
+"""Rows that the registers of a cluster hold: partial reductions through the shared memory of all its CTAs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilec
+from tests.emulator.test_samples import outcomes
+from tilec.compiled import CompiledFile
+from tilec.compiler import compile_file
+from tilec.emulator.library import Schedule
+from tilec.emulator.machine import Emulator
+from tilec.reference.inputs import make_inputs
+from tilec.runtime.arguments import bind_sizes
+from tilec.runtime.gpu_run import prepare_call
+from tilec.source.diagnostics import TileError
+
+SOFTMAX = """kernel k(x: {t}[R, C]) -> y: {t}[R, C]:
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :].to(f32)
+        e = exp(row - max(row))
+        y[r, :] = e / sum(e)
+"""
+SCALARS = """kernel k(x: {t}[R, C], w: f32[C], inout h: {t}[R, C]) -> (at: i32[R], some: i32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        s = x[r, :].to(f32) + h[r, :].to(f32)
+        at[r] = argmax(s)
+        some[r] = any(s > 3.0).to(i32)
+        h[r, :] = s * rsqrt(sum(s * s) / C) * w[:]
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, SCALARS])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bf16", 65544), ("bf16", 65537), ("f32", 70000), ("f32", 32769)]
+)
+def test_rows(tmp_path: Path, text: str, dtype: str, size: int) -> None:
+    file = written(tmp_path, text.format(t=dtype))
+    for order in ({}, {"early": True}):
+        settings = ("R=2", f"C={size}")
+        found = outcomes(tmp_path, file=file, settings=settings, arch="sm_90", **order)
+        assert [o["status"] for o in found] == ["ok"]
+
+
+@pytest.mark.parametrize("size", [131073, 262144])
+def test_eight_ctas(tmp_path: Path, size: int) -> None:
+    file = written(tmp_path, SOFTMAX.format(t="bf16"))
+    found = outcomes(tmp_path, file=file, settings=("R=1", f"C={size}"), arch="sm_90")
+    assert [o["status"] for o in found] == ["ok"]
+
+
+def test_special_rows(tmp_path: Path) -> None:
+    size = 66000
+    x = np.random.default_rng(0).standard_normal((6, size)).astype(np.float32)
+    x[1] = -np.inf
+    x[2, 40000] = np.nan
+    x[3] *= 1e30
+    x[4] = -np.inf
+    x[4, -1] = 2.0
+    x = x.astype(ml_dtypes.bfloat16)
+    k = tilec.compile(written(tmp_path, SOFTMAX.format(t="bf16")), device="cpu", arch="sm_90")
+    y = k(x).astype(np.float64)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        e = np.exp(wide - wide.max(1, keepdims=True))
+        expected = e / e.sum(1, keepdims=True)
+    assert (np.isnan(y) == np.isnan(expected)).all()
+    good = ~np.isnan(expected)
+    assert np.allclose(y[good], expected[good], rtol=2**-7, atol=1e-30)
+
+
+@pytest.fixture(scope="module")
+def softmax(tmp_path_factory: pytest.TempPathFactory) -> CompiledFile:
+    file = written(tmp_path_factory.mktemp("rows"), SOFTMAX.format(t="bf16"))
+    return compile_file(file, archs=("sm_90",), command="")
+
+
+def run(compiled: CompiledFile, cu: str) -> None:
+    found = compiled.kernel("k")
+    bound = bind_sizes(found.plan, {"R": "2", "C": "65544"}, {})
+    arrays = make_inputs(found.program, bound.numbers, dict(bound.scalars), 0)
+    emulator = Emulator("sm_90", Schedule("late"))
+    with prepare_call(emulator, found.plan, emulator.module("k.cu", cu), bound, arrays) as call:
+        call.launch()
+
+
+def test_each_barrier_of_the_cluster_is_needed(softmax: CompiledFile) -> None:
+    run(softmax, softmax.cu)
+    body = re.search(r"void k_body_\d+\([^{]*\{[^}]*\}[^}]*cluster_arrive.*?\n\}", softmax.cu, re.S)
+    assert body is not None
+    codes = []
+    for pattern in (r"cluster_wait\(\);[^\n]*", r"cluster_sync_memory\(\);[^\n]*"):
+        for found in re.finditer(pattern, body[0]):
+            text = body[0][: found.start()] + body[0][found.end() :]
+            with pytest.raises(TileError) as caught:
+                run(softmax, softmax.cu.replace(body[0], text))
+            codes.append(caught.value.diagnostics[0].code)
+    assert codes == ["E0945", "E0933", "E0933"]
+
+
+def test_only_where_the_target_has_clusters(softmax: CompiledFile, tmp_path: Path) -> None:
+    assert "__cluster_dims__(8, 1, 1)" in softmax.cu
+    older = compile_file(written(tmp_path, SOFTMAX.format(t="bf16")), archs=("sm_80",)).cu
+    assert "cluster" not in older and "k_kernel_walk" in older
+    once = "kernel k(x: bf16[R, C]) -> y: f32[R]:\n    require C <= 262144\n    for r in parallel(R):\n        y[r] = sum(x[r, :].to(f32))\n"
+    assert "cluster" not in compile_file(written(tmp_path, once), archs=("sm_90",)).cu

@@ -1,0 +1,108 @@
+"""Threads and vectors per thread for rows whose length is known at launch, CTAs and registers for them.
+
+Measured on an H200 for rows of 256 B to 1 MB (docs/performance.md). Short rows: many small CTAs. A cap on registers that lets
+1024 to 2048 threads of an SM be resident is worth more than anything that a thread could keep in the registers above it; a
+spill costs more than the cap gains.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilec.targets.occupancy import WARP, warps_by_registers
+from tilec.targets.table import Target
+
+Transport = Literal["aligned", "window", "single"]
+"""How accesses along the fast axis move: vectors at multiples of their size, vectors of an aligned window around the row, or
+one element at a time."""
+
+ONE_STREAM = ((16, 2), (32, 2), (32, 4), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8))
+"""(threads, vectors per thread) for 16-byte vectors, by size."""
+
+TWO_STREAMS = (
+    (16, 2), (32, 2), (64, 2), (64, 4), (128, 4), (128, 8), (256, 8), (512, 8), (1024, 8),
+)  # fmt: skip
+"""The same where a step reads two vectors, both of which are in flight at once."""
+
+MORE_STREAMS = (
+    (16, 2), (32, 2), (64, 2), (128, 2), (256, 2), (256, 4), (512, 4), (512, 8), (1024, 8),
+)  # fmt: skip
+"""The same for three or more."""
+
+WINDOWS = ((16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5))
+"""For windows, which reach one vector further than the row."""
+
+CLUSTERS = ((512, 8, 4), (512, 8, 8), (1024, 8, 8))
+"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size: two CTAs on an SM as long as the row allows it."""
+
+CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (1024, 5, 8))
+"""The same for windows."""
+
+SINGLES = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
+"""For single elements, whose addresses and predicates take registers too."""
+
+FEW_SINGLES = ((32, 8), (128, 8), (256, 16), (1024, 16))
+"""The same where only tensors at odd addresses are left to them."""
+
+REGISTERS_OF_ROWS = 16
+"""Registers of a thread that holds a part of a row, beside one and a half times what it holds."""
+
+REGISTERS_OF_STREAMS = 8
+"""More of them for short parts with three streams or more."""
+
+REGISTERS_BESIDES = 30
+"""Registers a thread needs beside tiles of several axes: addresses, a vector in flight, reduction temporaries."""
+
+REGISTERS_OF_SINGLES = 16
+"""More of them where elements move one at a time, each with an address and a predicate."""
+
+REGISTERS_OF_SHIFTS = 16
+"""More of them where several vectors are shifted in each of many steps."""
+
+
+def levels(transport: Transport, streams: int, windows: bool) -> tuple[tuple[int, int], ...]:
+    """(threads, vectors or elements per thread) by size. `windows`: rows that start anywhere have levels of their own."""
+    match transport:
+        case "aligned":
+            return (ONE_STREAM, TWO_STREAMS, MORE_STREAMS)[min(max(streams, 1), 3) - 1]
+        case "window":
+            return WINDOWS
+        case "single":
+            return FEW_SINGLES if windows else SINGLES
+
+
+def cluster_levels(target: Target, transport: Transport) -> tuple[tuple[int, int, int], ...]:
+    """(threads, vectors per thread, CTAs) for longer rows, by size; none where the target
+    has no clusters, or too few registers for them."""
+    if "row_clusters" not in target.features or transport == "single":
+        return ()
+    return CLUSTERS if transport == "aligned" else CLUSTERS_OF_WINDOWS
+
+
+def least_cta(steps: int) -> int:
+    """Threads that a CTA should have at least: half as many where each of them has four vectors in flight."""
+    return 64 if steps >= 4 else 128
+
+
+def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
+    """Registers to leave a thread that holds `words` of a row in `steps` vectors; at least `window` where those are of
+    a window (0: they are not)."""
+    registers = REGISTERS_OF_ROWS + words * 3 // 2
+    if window:
+        shifts = REGISTERS_OF_SHIFTS if streams >= 3 and steps >= 4 else 0
+        return max(window, registers) + shifts
+    if streams >= 3 and steps < 8:
+        registers += REGISTERS_OF_STREAMS
+    return registers
+
+
+def registers_of_tiles(words: int, passing: int, single: bool) -> int:
+    """The same for tiles of several axes and for single elements; `passing` words are in flight."""
+    return words + passing + REGISTERS_BESIDES + (REGISTERS_OF_SINGLES if single else 0)
+
+
+def resident_ctas(target: Target, threads: int, registers: int, most: int | None = None) -> int:
+    """CTAs to ask an SM for, so that a thread has `registers`; `most` threads in all."""
+    held = warps_by_registers(target, registers) * WARP
+    resident = min(target.threads_per_sm, held if most is None else min(held, most))
+    return max(1, min(target.blocks_per_sm, resident // (-(-threads // WARP) * WARP)))
