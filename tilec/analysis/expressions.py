@@ -29,11 +29,11 @@ from tilec.analysis.entities import (
 from tilec.analysis.functions import FUNCTIONS, call_builtin
 from tilec.analysis.methods import METHODS, call_method, index_value, transpose
 from tilec.analysis.operators import (
+    add_product,
     binary,
     condition_value,
     invert,
     negate,
-    add_product,
     product,
     truth,
 )

@@ -375,11 +375,11 @@ def add_product(cx: Context, start: Entity, result: Entity) -> Entity:
     """`start + result`, as one op where `result` is the product that was emitted last."""
     ops = cx.blocks[-1]
     last = ops[-1] if ops else None
-    if isinstance(result, Tile) and isinstance(last, Dot) and last.accumulate is None:
-        if last.out is result.value:
-            ops.pop()
-            with cx.at(last.span):
-                return product(cx, Tile(last.a), Tile(last.b), start, last.precision)
+    alone = isinstance(last, Dot) and last.accumulate is None
+    if isinstance(last, Dot) and alone and isinstance(result, Tile) and last.out is result.value:
+        ops.pop()
+        with cx.at(last.span):
+            return product(cx, Tile(last.a), Tile(last.b), start, last.precision)
     return binary(cx, "+", start, result)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilec.ir.dtypes import TF32
 from tilec.emulator.tensor_maps import pack
+from tilec.ir.dtypes import TF32
 from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 
 Mode = Literal["late", "early", "chaos"]

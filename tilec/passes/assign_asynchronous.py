@@ -11,7 +11,8 @@ from tilec.ir.symbolic import Sym
 from tilec.ir.tensor_maps import ALIGNMENT, BOX_LIMIT
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.asynchronous import Asynchronous, Unsuited, load_box, plan_asynchronous
+from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
+from tilec.passes.boxes import Unsuited, load_box
 
 PLACE = 128
 """Bytes: where in shared memory a copy of a tensor map's box may begin (PTX ISA, `cp.async.bulk.tensor`)."""

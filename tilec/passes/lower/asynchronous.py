@@ -15,29 +15,17 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym
 from tilec.ir.tensor_maps import ALIGNMENT
-from tilec.passes.asynchronous import (
-    CHUNK_ROWS,
-    CHUNKS_UNDER_WAY,
-    TRANSPOSABLE,
-    WIDEST_PIECE,
-    Asynchronous,
-    Channel,
-    Departure,
-    Site,
-    TensorBox,
-    ends_inside,
-    load_box,
-    tensor_box,
-)
+from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous, Channel, Site
+from tilec.passes.boxes import TensorBox, ends_inside, load_box
 from tilec.passes.epilogue import running_on
 from tilec.passes.lower.context import Context
-from tilec.passes.lower.lines import rounded_fragment
+from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.products import accumulators, left_operand, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops
-from tilec.source.text import Span
+from tilec.source.text import NOWHERE, Span
 
 
 class Roles:
@@ -81,7 +69,9 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
-        self.leaving = Leaving(context, form.departure, form.warpgroups) if form.departure else None
+        self.leaving: Leaving | None = None
+        if form.departure is not None:
+            self.leaving = Leaving(context, form.departure, form.warpgroups, self.map_of)
 
     def _peers(self, channel: Channel) -> int:
         """CTAs whose copies land in this CTA's slots."""
@@ -112,8 +102,7 @@ class Roles:
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
-            a.RingDeclare(self.rings[c], c.slots, filled, span=k.NOWHERE)
-            for c in self.form.channels
+            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE) for c in self.form.channels
         ]
 
     def _walk(self, block: t.Block) -> None:
@@ -246,8 +235,8 @@ class Roles:
         """Let a tile leave by bulk copies; says whether it does."""
         if self.leaving is None or self.leaving.departure.store is not op:
             return False
-        self.leaving.store(self)
-        self.leaving.final = self.leaving.chunks(self)
+        self.leaving.store()
+        self.leaving.final = self.leaving.chunks()
         return True
 
     def arrive(self, load: t.Load) -> None:
@@ -319,12 +308,14 @@ class Roles:
         """Wait for the product of the trip before, and release its slots."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-        trip = k.Index(Sym.of(context.definitions.loops[op.out.id][-1].index), I32)
+        loop = context.definitions.loops[op.out.id][-1]
+        assert isinstance(loop, t.For)
+        trip = k.Index(Sym.of(loop.index), I32)
         body = tuple(x for channel in ending for x in self._release(channel, previous=True))
         context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
         context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trip=trip))
+            context.out.append(self.leaving.chunks(trip=trip))
 
     def _clear_edges(self, operand: Staged, span: Span) -> None:
         """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
@@ -437,7 +428,7 @@ class Roles:
         context = self.context
         some = context.facts.prove_nonnegative(loop.trips - 1)
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trips=trips, least=int(some)))
+            context.out.append(self.leaving.chunks(trips=trips, least=int(some)))
         for value in sorted(self.form.early) if self.leaving is not None else ():
             load = context.definitions.defining[value]
             axes = context.loop_axes(load.outs[0])
@@ -476,115 +467,6 @@ def _is_zero(value: t.Value, definitions: Definitions) -> bool:
             return op.value == 0
         case _:
             return False
-
-
-class Leaving:
-    """A tile on its way out: packed registers and coordinates that outlive their instance, and the chunks' shared memory."""
-
-    def __init__(self, context: Context, departure: Departure, warpgroups: int):
-        self.context = context
-        self.departure = departure
-        store = departure.store
-        name = store.access.tensor
-        rep = context.program.tensor(name).dtype
-        self.box = tensor_box(context.program, store.access, context.facts)
-        row, col = (
-            context.variant.level.axes[c.number]
-            for c in context.axes.of_access(store)
-            if c is not None
-        )
-        self.axes = (row, col)
-        self.blocks = row.layout.steps // 2
-        self.panels = col.layout.capacity // departure.columns
-        slots = 4 * warpgroups * CHUNKS_UNDER_WAY
-        self.buffer = a.PanelBuffer(
-            context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
-        )
-        self.fragment = k.Fragment(
-            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
-        )
-        self.before: list[k.Op] = []
-        self.map = ""
-        self.final: k.Op = a.BulkDrain()
-        self.places: list[k.Fragment] = []
-        for n in range(len(self.box.dims)):
-            end = "row" if n == self.box.row else "col" if n == self.box.col else f"at{n}"
-            self.places.append(k.Fragment(context.names.unique(f"{name}_{end}"), I32))
-        if departure.deferred:
-            self.before.append(
-                k.Declare(self.fragment, k.Apply("convert", (k.Literal_(0.0, F32),), rep))
-            )
-            for n, place in enumerate(self.places):
-                # behind the tensor's end: what leaves before there is anything is left out
-                first = context.index(self.box.dims[n]) if n == self.box.row else k.Literal_(0, I32)
-                self.before.append(k.Declare(place, first))
-
-    def chunks(
-        self,
-        roles: Roles,
-        trip: k.Expr | None = None,
-        trips: k.Expr | None = None,
-        least: int = 0,
-        only: int | None = None,
-    ) -> a.SendChunks:
-        """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
-        if not self.map:
-            name = self.departure.store.access.tensor
-            self.map = roles.map_of(name, self.box, self.buffer, CHUNK_ROWS)
-        return a.SendChunks(
-            self.fragment,
-            self.buffer,
-            self.map,
-            tuple(k.Local(p.name, I32) for p in reversed(self.places)),
-            len(self.places) - 1 - self.box.row,
-            self.blocks,
-            self.panels,
-            CHUNKS_UNDER_WAY,
-            trip=trip,
-            trips=trips,
-            least=least,
-            only=only,
-            span=self.departure.store.span,
-        )
-
-    def store(self, roles: Roles) -> None:
-        """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
-        context = self.context
-        store = self.departure.store
-        deferred = self.departure.deferred
-        if deferred:
-            rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
-        thread = Sym.of(Var("thread", "local"))
-        warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
-        for n, place in enumerate(self.places):
-            start = self.box.start[n] + (warp if n == self.box.row else 0)
-            value = context.index(start)
-            if deferred:
-                context.out.append(k.Assign(place, value, span=store.span))
-            else:
-                context.out.append(k.Let(place.name, I32, value, span=store.span))
-        if not deferred:
-            context.out.append(k.Declare(self.fragment, None, span=store.span))
-            for number in range(self.blocks * self.panels):
-                # one after the other: the accumulators and a chunk at a time are all that registers hold
-                parts = self._parts(number)
-                rounded_fragment(
-                    context, store.value, self.axes, self.fragment, store.span, False, parts
-                )
-                context.out.append(self.chunks(roles, only=number))
-
-    def _parts(self, number: int) -> tuple[k.Part, ...]:
-        """The steps of a chunk along rows and columns."""
-        block, panel = divmod(number, self.panels)
-        row, col = self.axes
-        steps = self.departure.columns // 8
-        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
-        return tuple(p for p in parts if p.count < p.axis.layout.steps)
-
-    def after(self) -> list[k.Op]:
-        """Behind the last instance."""
-        last = [self.final] if self.departure.deferred else []
-        return [*last, a.BulkDrain()]
 
 
 def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
