@@ -63,6 +63,11 @@ def test_a_panel_is_as_wide_as_a_place_of_a_copy(tmp_path: Path) -> None:
     assert "k_kernel_any_rows(" not in text and "k_kernel(" in text
 
 
+def test_rows_that_are_always_aligned_need_no_other_form() -> None:
+    text = compile_file(str(SAMPLES / "attention.tile"), archs=("sm_90a",)).cu
+    assert "attention_kernel_any_out(" in text and "_any_rows(" not in text
+
+
 def test_ptxas_says_nothing() -> None:
     path = SAMPLES / "gemm.tile"
     text = compile_file(str(path), kernel="gemm_nn", archs=("sm_90a",)).cu

@@ -36,7 +36,8 @@ class AsynchronousAssignment(ProductAssignment):
         )
         loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
         everything, alone = self.alignment(2), self.alignment(2, loads)
-        by_rows = self._by_rows(form)
+        # rows that begin at such multiples whatever the sizes leave nothing to it
+        by_rows = self._by_rows(form) if alone[1] or not loads <= alone[2] else ()
         if not loads <= alone[2]:
             if not by_rows:
                 raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
