@@ -44,7 +44,9 @@ BARRIER_BYTES = 256
 CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
 """What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
 CHUNKS_UNDER_WAY = 2
-"""Chunks of a warp that have room in shared memory."""
+"""Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
+LEAST_BESIDES = 30
+"""Registers of a consumer beside accumulators and packed operands: fewer spill, by ptxas."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 ALIGNMENT = 1024
@@ -174,7 +176,7 @@ def plan_asynchronous(
     scalars = _producer_scalars(channels, definitions)
     sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + target.product_registers_besides > (registers[1] or 255):
+    if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
@@ -184,7 +186,8 @@ def plan_asynchronous(
         program, nest, axes, placement, products, definitions, min(room, packed)
     )
     if departure is not None:
-        bare = len(channels) == 1 and len(channels[0].sites) == 1 and _runs_on(nest, definitions)
+        bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
+        bare = bare and _runs_on(nest, definitions)
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)

@@ -66,8 +66,10 @@ def run(
     spell: Spelling,
     suffix: str = "",
     snapshot: Snapshot = lambda name, result: None,
+    general: tuple[t.Program, Candidate] | None = None,
 ) -> Lowered:
-    """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
+    """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
+    sizes of their own. Raises TileError with the code of what cannot be compiled."""
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -80,9 +82,14 @@ def run(
         nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         forms, reason = _asynchronous(program, nest, target, candidate)
+        warnings += _said(program, nest, target, candidate, reason)
+        whole, given = program, candidate
+        if forms and general is not None and len(program.nests) == 1:
+            program, candidate = general
+            (nest,) = program.nests
+            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        warnings += _said(program, nest, target, candidate, reason)
         wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
         products = plan_products(nest, axes, target, candidate.warps, wanted)
         if products is None:
@@ -95,12 +102,14 @@ def run(
         warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
-        for form in (*forms, *(_Form(nest, axes, placement, v) for v in variants)):
+        beside = [_Form(program, nest, axes, placement, v) for v in variants]
+        program, candidate = whole, given
+        for form in (*forms, *beside):
             nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
             while True:
                 kernel = lower_nest(
-                    program, nest, axes, placement, variant, name, f"{base}_body", spell
+                    form.program, nest, axes, placement, variant, name, f"{base}_body", spell
                 )
                 if not _shallower(kernel, variant, target, candidate):
                     break
@@ -110,9 +119,9 @@ def run(
             snapshot("synchronize", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
-            launches.append(_launch(kernel, variant, numeric))
+            launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
-        instances = numeric(product(tuple(a.trips for a in nest.grid)))
+        instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
     return Lowered(
@@ -127,8 +136,9 @@ def run(
 
 @dataclass(frozen=True)
 class _Form:
-    """A variant with the nest that it is of."""
+    """A variant with the nest and the program that it is of."""
 
+    program: t.Program
     nest: t.Nest
     axes: Axes
     placement: Placement
@@ -157,7 +167,17 @@ def _asynchronous(
         return [], str(reason)
     except TileError as error:
         return [], error.diagnostics[0].message
-    return [_Form(nest, axes, placement, v) for v in variants], ""
+    return [_Form(program, nest, axes, placement, v) for v in variants], ""
+
+
+def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
+    """Whether every nest with products takes the target's asynchronous form."""
+    for nest in program.nests:
+        if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            if _asynchronous(program, nest, target, candidate)[1]:
+                return False
+    return True
 
 
 def _said(

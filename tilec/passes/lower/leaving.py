@@ -36,7 +36,9 @@ class Leaving:
         self.axes = (row, col)
         self.blocks = row.layout.steps // 2
         self.panels = col.layout.capacity // departure.columns
-        slots = 4 * warpgroups * CHUNKS_UNDER_WAY
+        paired = self.blocks * self.panels % CHUNKS_UNDER_WAY == 0
+        self.under_way = CHUNKS_UNDER_WAY if paired else 1
+        slots = 4 * warpgroups * self.under_way
         self.buffer = a.PanelBuffer(
             context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
         )
@@ -78,7 +80,7 @@ class Leaving:
             len(self.places) - 1 - self.box.row,
             self.blocks,
             self.panels,
-            CHUNKS_UNDER_WAY,
+            self.under_way,
             trip=trip,
             trips=trips,
             least=least,

@@ -122,6 +122,8 @@ class _Statements:
 
     def __init__(self, context: Context):
         self.context = context
+        self.depth = 0
+        """loops around what is being lowered"""
         form = context.variant.asynchronous
         self.roles = Roles(context, form) if form is not None else None
         self.staged = staged_loads(context) if context.variant.products is not None else {}
@@ -441,10 +443,13 @@ class _Statements:
         ring = None
         if self.roles is None and context.variant.products is not None and rings(context, op):
             ring = Ring(context, op, trips)
+            if self.depth:
+                context.out.append(k.CtaSync("the tiles of the outer loop's last trip are read"))
             ring.prologue()
         body: list[k.Op] = []
         outer, context.out = context.out, body
         context.limits.append({})
+        self.depth += 1
         if ring is not None:
             ring.head(name)
         whole: tuple[k.Op, ...] | None = None
@@ -459,6 +464,7 @@ class _Statements:
             self._interior_and_edges(op, variables, name, interior, bounds)
         if ring is not None:
             ring.tail(name)
+        self.depth -= 1
         context.limits.pop()
         context.out = outer
         if whole is not None and interior is not None:

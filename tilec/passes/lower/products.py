@@ -369,7 +369,8 @@ def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
-    short = words > target.registers_per_thread and col.layout.steps % 2 == 0
+    limit = min(target.registers_per_thread, target.registers_per_sm // level.threads)
+    short = words > limit and col.layout.steps % 2 == 0
     return 2 if short and col.layout.steps > 2 else 0
 
 
