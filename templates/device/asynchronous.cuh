@@ -208,9 +208,10 @@ __device__ __forceinline__ uint64_t k_major_descriptor(PanelTile<T, kRows, kCols
   using Tile = PanelTile<T, kRows, kCols>;
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 //@ end
 
@@ -223,9 +224,10 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 |
                              uint64_t{kRows * Tile::kSpan / 16} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 //@ end
 

@@ -9,6 +9,7 @@ from tilec.ir.facts import Facts
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
 from tilec.passes.schedule.partial import defer_sums
+from tilec.passes.schedule.order import rows_first
 from tilec.passes.schedule.rotate import rotate
 from tilec.passes.uses import all_ops
 
@@ -36,4 +37,5 @@ def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
     body, rotated = rotate(nest.body, numbers, facts, origin)
     if rotated:
         steps.append("rotate")
+        body = rows_first(body)
     return Scheduled(replace(nest, body=body), origin, tuple(steps))
