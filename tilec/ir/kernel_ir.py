@@ -623,8 +623,8 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
-        stored = (*self.panels, *self.tiles, *self.shared, *self.barriers)
-        total = sum(b.bytes for b in stored)
+        total = sum(b.bytes for b in self.panels) + sum(b.bytes for b in self.barriers)
+        total += sum(b.bytes for b in self.tiles) + sum(b.bytes for b in self.shared)
         if not self.panels:
             return total
         return (-(-total // PANEL_ALIGNMENT) + 1) * PANEL_ALIGNMENT

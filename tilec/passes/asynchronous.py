@@ -11,19 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, I8, U8, DType
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
-from tilec.passes.axes import Axes, term_axes
-from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.axes import Axes
+from tilec.passes.boxes import TensorBox, Unsuited, load_box, tensor_box
+from tilec.passes.epilogue import plan_epilogue, running_on
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
-    BF16: "bf16", F16: "f16", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
+    BF16: "bf16", F16: "f16", F32: "tf32", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
 }  # fmt: skip
 """What the warpgroup product calls its operands."""
 
@@ -50,10 +51,6 @@ ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 ALIGNMENT = 1024
 """Of an operand tile in shared memory: the swizzle's pattern begins there."""
-
-
-class Unsuited(Exception):
-    """Why a nest does not take the asynchronous form."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +135,8 @@ class Asynchronous:
     departure: Departure | None = None
     early: frozenset[int] = frozenset()
     """ids of loads that are made before the last product is done"""
+    by_rows: bool = False
+    """operands' rows begin anywhere in memory: each is a copy of its own"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
@@ -188,6 +187,7 @@ def plan_asynchronous(
     )
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
+        bare = bare and _runs_on(nest, definitions)
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -205,8 +205,13 @@ def plan_asynchronous(
         sharing,
         departure,
         epilogue.early,
-        unfilled,
+        unfilled=unfilled,
     )
+
+
+def _runs_on(nest: t.Nest, definitions: Definitions) -> bool:
+    """Whether a loop of the nest's own has a product that runs on into its next trip."""
+    return any(isinstance(op, t.For) and running_on(op, definitions) for op in nest.body.ops)
 
 
 def _departure(
@@ -273,6 +278,8 @@ def _types(plan: ProductPlan, target: Target) -> str:
         raise Unsuited(f"no product of warpgroups takes {a} and {b} from shared memory as they are")
     for operand in (plan.a, plan.b):
         if isinstance(operand, InRegisters):
+            if a.bits != 16:
+                raise Unsuited(f"accumulators are no left operand of {a}")
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")
@@ -423,9 +430,7 @@ def _member(axes: Axes, products: Products, operand: Staged, extent: int) -> Mem
     sides = [extent if n == operand.k_axis else _side(axes, products, operand, n) for n in (0, 1)]
     if sides[0] > 256 or sides[0] % 8:
         raise Unsuited(f"{sides[0]} rows are no box of a bulk copy")
-    return Member(
-        _load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1]
-    )
+    return Member(_load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1])
 
 
 def _reaching(number: int, definitions: Definitions, products: Products) -> set[int]:
@@ -446,78 +451,6 @@ def _side(axes: Axes, products: Products, operand: Staged, axis: int) -> int:
     if found is None or found.number not in products.layouts:
         raise Unsuited("an operand has one row or column")
     return products.layouts[found.number].capacity
-
-
-@dataclass(frozen=True)
-class TensorBox:
-    """What a bulk copy of a load is told: the tensor's dims (elements) and strides (elements, the last is 1), slowest first, the
-    tile's first coordinate along each, and which of them are the tile's rows and columns. `inner`: bounds of rows and of columns,
-    from the tile's first coordinate on, that lie inside the tensor: (from, to), None for none."""
-
-    dims: tuple[Sym, ...]
-    strides: tuple[Sym, ...]
-    start: tuple[Sym, ...]
-    row: int
-    col: int
-    inner: tuple[tuple[Sym | None, Sym | None], ...]
-
-
-def load_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
-    """The box of a load. Raises Unsuited where a bulk copy cannot bring it as it is."""
-    if load.out.type.rank != 2:
-        raise Unsuited("an operand is gathered")
-    if program.tensor(load.access.tensor).role in ("output", "inout"):
-        raise Unsuited(f"`{load.access.tensor}` is written by this kernel")
-    return tensor_box(program, load.access, facts)
-
-
-def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
-    """The box of an access to a tile. Raises Unsuited where a bulk copy cannot move it as it is."""
-    tensor = program.tensor(access.tensor)
-    view = next((v for v in program.views if v.name == access.view), None)
-    dims = tensor.dims if view is None else view.dims
-    strides = (
-        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
-    )
-    if access.pointwise:
-        raise Unsuited("an operand is gathered")
-    if not 2 <= len(dims) <= 5:
-        raise Unsuited(f"a bulk copy takes 2 to 5 dimensions, `{tensor.name}` has {len(dims)}")
-    start: list[Sym] = []
-    places: list[int] = []
-    inner: list[tuple[Sym | None, Sym | None]] = []
-    for n, (term, along) in enumerate(zip(access.terms, term_axes(access), strict=True)):
-        match term:
-            case t.AtScalar():
-                start.append(term.index)
-            case t.AtAll():
-                start.append(Sym.of(0))
-                places += [n] * len(along)
-                inner += [(None, None)] * len(along)
-            case t.AtSpan():
-                start.append(term.start)
-                places += [n] * len(along)
-                inner += [_inner(term, dims[n], facts)] * len(along)
-            case t.AtTile():
-                raise Unsuited("an operand is gathered")
-    if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
-        raise Unsuited("an operand's columns are not neighbours in memory")
-    return TensorBox(
-        tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner)
-    )
-
-
-def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:
-    """Bounds of a span, from its start on, that are not the tensor's own."""
-    first = last = None
-    if term.hi is not None and not (
-        facts.prove_nonnegative(term.hi - dim)
-        or facts.prove_nonnegative(term.hi - term.start - term.extent)
-    ):
-        last = term.hi - term.start
-    if term.lo is not None and not facts.prove_nonnegative(term.start - term.lo):
-        first = term.lo - term.start
-    return first, last
 
 
 def _producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> frozenset[int]:

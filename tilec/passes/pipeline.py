@@ -28,8 +28,8 @@ from tilec.passes import eliminate_dead, hoist, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.asynchronous import Unsuited
 from tilec.passes.axes import Axes, classify
+from tilec.passes.boxes import Unsuited
 from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
@@ -157,9 +157,7 @@ def _asynchronous(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin
-        )
+        products = plan_products(nest, axes, target, candidate.warps, "auto", scheduled.origin)
         assert products is not None
         assignment = AsynchronousAssignment(
             program, nest, axes, placement, target, candidate, products

@@ -484,7 +484,11 @@ def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragme
 def left_operand(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
     """The same; a carried name that was packed in the trip before is taken as it is."""
     held = context.fragments.get(operand.source.id)
-    if held is not None and held.rep == operand.source.type.dtype and is_packed(context, operand.source):
+    if (
+        held is not None
+        and held.rep == operand.source.type.dtype
+        and is_packed(context, operand.source)
+    ):
         return held
     return left_fragment(context, operand, op)
 
@@ -497,8 +501,12 @@ def is_packed(context: Context, value: t.Value) -> bool:
     if not isinstance(source, t.For):
         return False
     entries = [c for c in source.carried if value in (c.entry, c.result)]
-    users = [u for c in entries for v in (c.entry, c.result) for u in context.definitions.users[v.id]]
-    return bool(users) and all(isinstance(u, t.Dot) and u.a in (entries[0].entry, entries[0].result) for u in users)
+    users = [
+        u for c in entries for v in (c.entry, c.result) for u in context.definitions.users[v.id]
+    ]
+    return bool(users) and all(
+        isinstance(u, t.Dot) and u.a in (entries[0].entry, entries[0].result) for u in users
+    )
 
 
 def pack_left(context: Context, source: t.Value, fragment: k.Fragment, span: Span) -> None:

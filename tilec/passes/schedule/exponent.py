@@ -183,14 +183,14 @@ class _Circle:
         # the scalars stand behind the unit's definition
         place = 0
         if self.unit is not None:
-            place = next(
-                (n + 1 for n, op in enumerate(ops) if self.unit in op.outs), None
-            )  # type: ignore[assignment]
+            place = next((n + 1 for n, op in enumerate(ops) if self.unit in op.outs), None)  # type: ignore[assignment]
             if place is None:
                 raise _Refused
         return t.Block((*ops[:place], *head, *ops[place:]))
 
-    def _scalar(self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object) -> t.Value:
+    def _scalar(
+        self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object
+    ) -> t.Value:
         value = t.Value(self.numbers.next, t.TileType(dtype), "")  # type: ignore[arg-type]
         self.numbers.next += 1
         ops.append(kind(outs=(value,), **fields_))
@@ -314,9 +314,7 @@ class _Circle:
         assert self.factors is not None and self.largest is not None
         exact, power = self.factors
         size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
-        flag = replace(
-            self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name=""
-        )
+        flag = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="")
         ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
         factor = self._like(bound, ops, t.Elementwise, op="where", args=(flag, power, exact))
         product = self._like(bound, ops, t.Elementwise, op="mul", args=(bound, factor))

@@ -57,7 +57,11 @@ def _sum_into(carried: t.Carried, loop: t.For, definitions: Definitions) -> t.Re
         reduce = definitions.defining.get(second.id)
         if not isinstance(reduce, t.Reduce) or reduce.op != "sum" or reduce.arg.type.rank != 2:
             continue
-        if reduce.axes != (1,) or definitions.users[second.id] != [added] or reduce not in loop.body.ops:
+        if (
+            reduce.axes != (1,)
+            or definitions.users[second.id] != [added]
+            or reduce not in loop.body.ops
+        ):
             continue
         if first is carried.entry and definitions.users[first.id] == [added]:
             return reduce
