@@ -501,8 +501,8 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory."""
-        operands = sum(p.bytes for p in self.panels) + sum(b.bytes for b in self.barriers)
-        total = operands + sum(b.bytes for b in self.tiles) + sum(b.bytes for b in self.shared)
+        total = sum(b.bytes for b in self.panels) + sum(b.bytes for b in self.barriers)
+        total += sum(b.bytes for b in self.tiles) + sum(b.bytes for b in self.shared)
         if not self.panels:
             return total
         return (-(-total // PANEL_ALIGNMENT) + 1) * PANEL_ALIGNMENT

@@ -11,21 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, I8, U8, DType
+from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
-from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.epilogue import plan_epilogue, running_on
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
-    BF16: "bf16", F16: "f16", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
+    BF16: "bf16", F16: "f16", F32: "tf32", I8: "s8", U8: "u8", F8E4M3: "e4m3", F8E5M2: "e5m2",
 }  # fmt: skip
 """What the warpgroup product calls its operands."""
 
@@ -84,6 +84,8 @@ class Asynchronous:
     departure: Departure | None = None
     early: frozenset[int] = frozenset()
     """ids of loads that are made before the last product is done"""
+    by_rows: bool = False
+    """operands' rows begin anywhere in memory: each is a copy of its own"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
@@ -134,6 +136,7 @@ def plan_asynchronous(
     )
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
+        bare = bare and _runs_on(nest, definitions)
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -153,8 +156,13 @@ def plan_asynchronous(
         sharing,
         departure,
         epilogue.early,
-        unfilled,
+        unfilled=unfilled,
     )
+
+
+def _runs_on(nest: t.Nest, definitions: Definitions) -> bool:
+    """Whether a loop of the nest's own has a product that runs on into its next trip."""
+    return any(isinstance(op, t.For) and running_on(op, definitions) for op in nest.body.ops)
 
 
 def _departure(
@@ -221,6 +229,8 @@ def _types(plan: ProductPlan, target: Target) -> str:
         raise Unsuited(f"no product of warpgroups takes {a} and {b} from shared memory as they are")
     for operand in (plan.a, plan.b):
         if isinstance(operand, InRegisters):
+            if a.bits != 16:
+                raise Unsuited(f"accumulators are no left operand of {a}")
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")

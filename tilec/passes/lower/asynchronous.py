@@ -13,12 +13,14 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
+from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
-from tilec.passes.boxes import TensorBox, load_box
+from tilec.passes.boxes import TensorBox, ends_inside, load_box
 from tilec.passes.channels import Channel, Site
+from tilec.passes.epilogue import running_on
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
@@ -69,7 +71,9 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
-        self.leaving = Leaving(context, form.departure, form.warpgroups) if form.departure else None
+        self.leaving: Leaving | None = None
+        if form.departure is not None:
+            self.leaving = Leaving(context, form.departure, form.warpgroups, self.map_of)
 
     def _peers(self, channel: Channel) -> int:
         """CTAs whose copies land in this CTA's slots."""
@@ -141,7 +145,7 @@ class Roles:
         span = site.loads[-1].span
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
-            a.BarrierExpect(full, ring, channel.bytes, span=span),
+            a.BarrierExpect(full, ring, channel.bytes, self.form.by_rows, span=span),
         ]
         for operand, load in zip(site.operands, site.loads, strict=True):
             self._copy(self.buffers[operand.source.id], load, ring, full)
@@ -150,6 +154,9 @@ class Roles:
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
+        if self.form.by_rows:
+            self._copy_rows(buffer, load, box, ring, full)
+            return
         sharing = self.form.sharing
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
@@ -174,6 +181,23 @@ class Roles:
             )
         )
 
+    def _copy_rows(
+        self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str, full: str
+    ) -> None:
+        """A tile row by row, through a map of the tensor as one line."""
+        context = self.context
+        line = Sym.of(1)
+        first = Sym.of(0)
+        for dim, stride, start in zip(box.dims, box.strides, box.start, strict=True):
+            line = line * dim
+            first = first + start * stride
+        one, shortest = Sym.of(1), Sym.of(8 * ALIGNMENT // buffer.rep.bits)
+        flat = TensorBox((one, line), (shortest, one), (Sym.of(0), first), 0, 1, box.inner)
+        name = self.map_of(load.access.tensor, flat, buffer, 1)
+        pitch = context.index(box.strides[box.row])
+        at = context.index(first)
+        context.out.append(a.RowCopies(name, buffer, ring, full, at, pitch, span=load.span))
+
     def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
         context = self.context
@@ -192,7 +216,9 @@ class Roles:
         )
         if parts not in self.maps:
             name = context.names.unique(f"{tensor.name}_map")
-            self.maps[parts] = TensorMapArgument(name, tensor.name, tensor.dtype, *parts[1:])
+            # products take f32 as tf32: the copy rounds, where the instruction would cut off
+            dtype = TF32 if tensor.dtype == F32 else tensor.dtype
+            self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:])
         return self.maps[parts].name
 
     # ---- the consumers
@@ -213,8 +239,8 @@ class Roles:
         """Let a tile leave by bulk copies; says whether it does."""
         if self.leaving is None or self.leaving.departure.store is not op:
             return False
-        self.leaving.store(self.map_of)
-        self.leaving.final = self.leaving.chunks(self.map_of)
+        self.leaving.store()
+        self.leaving.final = self.leaving.chunks()
         return True
 
     def arrive(self, load: t.Load) -> None:
@@ -293,13 +319,15 @@ class Roles:
         context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
         context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self.map_of, trip=trip))
+            context.out.append(self.leaving.chunks(trip=trip))
 
     def _clear_edges(self, operand: Staged, span: Span) -> None:
         """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
         context = self.context
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
+        if self.form.by_rows:
+            box = ends_inside(box, operand.k_axis)
         first, last = box.inner[operand.k_axis]
         if first is None and last is None:
             return
@@ -376,19 +404,10 @@ class Roles:
     def delays(self, loop: t.For) -> t.Dot | None:
         """The product of a loop that does nothing else with its accumulators: the wait for it may stand behind the next one's
         start."""
-        dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
-        if len(dots) != 1 or dots[0] not in loop.body.ops:
-            return None
-        (dot,) = dots
-        users = self.context.definitions.users
-        sites = self._sites_of(dot)
-        if len(sites) != 1 or sites[0].first is not dot or sites[0].last is not dot:
-            return None
-        for carried in loop.carried:
-            if carried.next is dot.out and dot.accumulate is carried.entry:
-                alone = all(u is dot for u in users[carried.entry.id])
-                return dot if alone and all(u is loop for u in users[dot.out.id]) else None
-        return None
+        dot = running_on(loop, self.context.definitions)
+        sites = self._sites_of(dot) if dot is not None else []
+        alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
+        return dot if alone else None
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
@@ -413,7 +432,7 @@ class Roles:
         context = self.context
         some = context.facts.prove_nonnegative(loop.trips - 1)
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self.map_of, trips=trips, least=int(some)))
+            context.out.append(self.leaving.chunks(trips=trips, least=int(some)))
         for value in sorted(self.form.early) if self.leaving is not None else ():
             load = context.definitions.defining[value]
             axes = context.loop_axes(load.outs[0])
@@ -458,7 +477,12 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
     """The kernel with its roles, maps, rings and barriers."""
     form = roles.form
     both = a.Roles(
-        form.threads, form.registers[0], form.registers[1], producer, roles.consumer(kernel.body)
+        form.threads,
+        form.registers[0],
+        form.registers[1],
+        producer,
+        roles.consumer(kernel.body),
+        form.by_rows,
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""

@@ -1,9 +1,8 @@
-"""Tiles that leave by bulk copies, chunk by chunk through shared memory."""
+"""A tile that leaves a nest of asynchronous products by bulk copies: now, chunk by chunk, or under the next instance's loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -14,15 +13,16 @@ from tilec.passes.boxes import TensorBox, tensor_box
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 
-MapOf: TypeAlias = Callable[[str, TensorBox, a.PanelBuffer, int], str]
-"""The name of the tensor map of a copy: tensor, box, buffer, rows at once."""
+Maps = Callable[[str, TensorBox, a.PanelBuffer, int], str]
+"""The name of the tensor map of copies between a tensor and a buffer, so many rows at a time."""
 
 
 class Leaving:
     """A tile on its way out: packed registers and coordinates that outlive their instance, and the chunks' shared memory."""
 
-    def __init__(self, context: Context, departure: Departure, warpgroups: int):
+    def __init__(self, context: Context, departure: Departure, warpgroups: int, maps: Maps):
         self.context = context
+        self.maps = maps
         self.departure = departure
         store = departure.store
         name = store.access.tensor
@@ -63,7 +63,6 @@ class Leaving:
 
     def chunks(
         self,
-        map_of: MapOf,
         trip: k.Expr | None = None,
         trips: k.Expr | None = None,
         least: int = 0,
@@ -72,7 +71,7 @@ class Leaving:
         """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
         if not self.map:
             name = self.departure.store.access.tensor
-            self.map = map_of(name, self.box, self.buffer, CHUNK_ROWS)
+            self.map = self.maps(name, self.box, self.buffer, CHUNK_ROWS)
         return a.SendChunks(
             self.fragment,
             self.buffer,
@@ -89,7 +88,7 @@ class Leaving:
             span=self.departure.store.span,
         )
 
-    def store(self, map_of: MapOf) -> None:
+    def store(self) -> None:
         """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
         context = self.context
         store = self.departure.store
@@ -113,7 +112,7 @@ class Leaving:
                 rounded_fragment(
                     context, store.value, self.axes, self.fragment, store.span, False, parts
                 )
-                context.out.append(self.chunks(map_of, only=number))
+                context.out.append(self.chunks(only=number))
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""
