@@ -23,7 +23,7 @@ REJECTED_SHOWN = 2
 _REASONS = (
     (
         "bulk copy",
-        "one thread starts it, and what lies outside the tensor comes as zeros",
+        "no registers in between, and what lies outside the tensor comes as zeros",
     ),
     ("bulk store", "what lies outside the tensor is not written"),
     (
@@ -213,7 +213,7 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
     producer, consumers = roles["producer"], roles["consumers"]
     turns = ", which take turns at starting products" if consumers["take_turns"] else ""
     yield (
-        f"    roles: {producer['working']} thread of {producer['threads']} brings tiles ({producer['registers']} registers), "
+        f"    roles: {producer['working']} of {producer['threads']} threads bring tiles ({producer['registers']} registers), "
         f"{consumers['warpgroups']} warpgroup{'s' * (consumers['warpgroups'] > 1)} multiply ({consumers['registers']} registers){turns}"
     )
     for channel in variant["channels"]:
