@@ -1,8 +1,13 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores · classify axes · place tiles · assign_layouts
-Kernel IR lower · synchronize
-Host      launch plan
+Tile IR   eliminate_dead · hoist · sink_stores
+          for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
+Kernel IR lower · retire · synchronize
+Host      launch plan · decisions
+
+A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
+every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
 """
 
 from __future__ import annotations
