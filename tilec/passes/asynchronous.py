@@ -19,7 +19,7 @@ from tilec.passes.axes import Axes, term_axes
 from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
-from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+from tilec.passes.uses import Definitions, all_ops, operands, running_sum, syms_of
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
@@ -186,6 +186,8 @@ def plan_asynchronous(
     )
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
+        # chunks leave where the wait for a product is left to the next trip
+        bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)

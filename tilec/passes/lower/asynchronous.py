@@ -33,7 +33,7 @@ from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 from tilec.passes.lower.products import accumulators, left_operand, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
-from tilec.passes.uses import Definitions, all_ops
+from tilec.passes.uses import Definitions, all_ops, running_sum
 
 
 class Roles:
@@ -381,19 +381,12 @@ class Roles:
     def delays(self, loop: t.For) -> t.Dot | None:
         """The product of a loop that does nothing else with its accumulators: the wait for it may stand behind the next one's
         start."""
-        dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
-        if len(dots) != 1 or dots[0] not in loop.body.ops:
+        dot = running_sum(loop, self.context.definitions)
+        if dot is None:
             return None
-        (dot,) = dots
-        users = self.context.definitions.users
         sites = self._sites_of(dot)
-        if len(sites) != 1 or sites[0].first is not dot or sites[0].last is not dot:
-            return None
-        for carried in loop.carried:
-            if carried.next is dot.out and dot.accumulate is carried.entry:
-                alone = all(u is dot for u in users[carried.entry.id])
-                return dot if alone and all(u is loop for u in users[dot.out.id]) else None
-        return None
+        alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
+        return dot if alone else None
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
