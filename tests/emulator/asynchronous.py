@@ -9,6 +9,7 @@ from typing import Any
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
+from tilec.emulator.build import build_kernel, host_toolchain
 from tilec.emulator.library import Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
 from tilec.ir import asynchronous as a
@@ -49,6 +50,15 @@ class Program:
         self.kernel: CompiledKernel = self.file.kernels[0]
         self.files = load(str(path))
         self.module = EmulatedModule(path.name, self.file.cu, default_cache())
+
+    def contracted(self) -> EmulatedModule:
+        """The kernels with products joined with sums to multiply-adds, as nvcc does where it can."""
+        tools = host_toolchain(("-ffp-contract=fast", "-mfma", "-fexpensive-optimizations"))
+        kernels = {
+            low.name: build_kernel(self.file.cu, low.name, "contracted.cu", tools, default_cache())
+            for low in self.kernel.lowered[ARCH]
+        }
+        return EmulatedModule("contracted.cu", self.file.cu, None, kernels)
 
     @property
     def asynchronous(self) -> set[str]:
