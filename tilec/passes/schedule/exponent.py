@@ -184,15 +184,20 @@ class _Circle:
         self.largest = self._scalar(head, t.Elementwise, op="div", args=(most, one))
         self.zero = self._scalar(head, t.Constant, value=0.0)
         ops = list(self._block(block, 0).ops)
-        # the scalars stand behind the unit's definition
-        place = 0
-        if self.unit is not None:
-            place = next(
-                (n + 1 for n, op in enumerate(ops) if self.unit in op.outs), None
-            )  # type: ignore[assignment]
-            if place is None:
-                raise _Refused
-        return t.Block((*ops[:place], *head, *ops[place:]))
+        # all of the nest may need the unit: what makes it stands first
+        made = self._makers(self.unit) if self.unit is not None else []
+        if not all(any(op is x for x in ops) for op in made):
+            raise _Refused
+        rest = [op for op in ops if not any(op is x for x in made)]
+        return t.Block((*made, *head, *rest))
+
+    def _makers(self, value: t.Value) -> list[t.Op]:
+        """The ops behind a positive scalar, in order."""
+        op = self._defining(value)
+        found: list[t.Op] = []
+        for arg in operands(op):
+            found += [x for x in self._makers(arg) if x not in found]
+        return [*found, op]
 
     def _scalar(self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object) -> t.Value:
         value = t.Value(self.numbers.next, t.TileType(dtype), "")  # type: ignore[arg-type]
