@@ -18,10 +18,10 @@ from tests.fuzz.forms import generate
 BATCH = 24
 
 
-def problems_of(made: Sequence[int], seed: int) -> list[Problem]:
+def problems_of(made: Sequence[int], seed: int, arch: str | None = None) -> list[Problem]:
     """What is wrong with the program of a sequence of choices."""
     tally = Tally()
-    run_batch([generate(Choices(given=made), seed)], tally)
+    run_batch([generate(Choices(given=made), seed)], tally, arch)
     return tally.problems
 
 
@@ -31,16 +31,16 @@ def kind_of(problem: Problem) -> str:
     return first.split()[0] if first.startswith("E") else first[:20]
 
 
-def shrunk(seed: int, kind: str, budget: int) -> Problem | None:
+def shrunk(seed: int, kind: str, budget: int, arch: str | None = None) -> Problem | None:
     """The smallest program found with a problem of that kind."""
     choices = Choices(seed)
     generate(choices, seed)
 
     def fails(made: Sequence[int]) -> bool:
-        return any(kind_of(p) == kind for p in problems_of(made, seed))
+        return any(kind_of(p) == kind for p in problems_of(made, seed, arch))
 
     made = shrink(choices.made, fails, budget)
-    return next((p for p in problems_of(made, seed) if kind_of(p) == kind), None)
+    return next((p for p in problems_of(made, seed, arch) if kind_of(p) == kind), None)
 
 
 def main() -> int:
@@ -51,21 +51,22 @@ def main() -> int:
     parser.add_argument("--json", help="where to record the run")
     parser.add_argument("--shrink", type=int, default=150, help="questions asked to shrink one")
     parser.add_argument("--save", action="store_true", help="save what is wrong as cases")
+    parser.add_argument("--arch", help="for this alone; else sm_90, and with products sm_90a too")
     options = parser.parse_args()
     tally, start, at = Tally(), time.time(), commit()
     for first in range(options.seed, options.seed + options.n, BATCH):
         seeds = range(first, min(first + BATCH, options.seed + options.n))
         known = len(tally.problems)
-        run_batch([generate(Choices(s), s) for s in seeds], tally)
+        run_batch([generate(Choices(s), s) for s in seeds], tally, options.arch)
         for problem in {p.program.seed: p for p in tally.problems[known:]}.values():
             print(f"seed {problem.program.seed}: {problem.what}", flush=True)
             if options.save:
-                small = shrunk(problem.program.seed, kind_of(problem), options.shrink)
+                small = shrunk(problem.program.seed, kind_of(problem), options.shrink, options.arch)
                 print(save(small or problem), flush=True)
         if options.json:
             record(Path(options.json), options, tally, time.time() - start, at)
     print(
-        f"{tally.programs} programs, {tally.kernels} kernels, {tally.launches} launches, "
+        f"{tally.programs} programs, {tally.kernels} kernels, {len(tally.asynchronous)} programs with roles, {tally.launches} launches, {tally.with_roles} of them with roles, "
         f"{tally.elements} elements compared, {tally.scalars} calls confirmed by plain loops, {sum(tally.refused.values())} refused, "
         f"{len({p.program.seed for p in tally.problems})} with a problem, {time.time() - start:.0f} s"
     )
@@ -85,7 +86,9 @@ def record(path: Path, options: argparse.Namespace, tally: Tally, seconds: float
         "programs": tally.programs,
         "seed": options.seed,
         "kernels": tally.kernels,
+        "programs_with_roles": len(tally.asynchronous),
         "launches": tally.launches,
+        "launches_with_roles": tally.with_roles,
         "elements_compared": tally.elements,
         "calls_confirmed_by_plain_loops": tally.scalars,
         "refused": dict(sorted(tally.refused.items())),

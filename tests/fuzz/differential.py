@@ -17,10 +17,12 @@ from tests.fuzz.scalars import BITS, FLOATS, Runner, Unknown
 from tests.fuzz.scalars import Tile as Scalars
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
+from tilec.emit.wgmma import forms_of
 from tilec.emulator.build import FLAGS, host_toolchain
 from tilec.emulator.library import HostKernel, Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
-from tilec.emulator.text import PRELUDE, kernel_texts
+from tilec.emulator.text import PRELUDE, cluster_of, kernel_texts, product_text
+from tilec.ir import asynchronous as a
 from tilec.reference.inputs import make_inputs
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
@@ -32,6 +34,8 @@ from tilec.syntax.loading import load
 from tilec.toolchain.process import run_tool
 
 ARCH = "sm_90"
+ASYNCHRONOUS = "sm_90a"
+"""Programs with products are compiled for it too, and compared where one of their kernels has roles."""
 UNOPTIMISED = ("-O0",)
 """The kernels run once: building them costs more."""
 MOST_SCALARS = 200000
@@ -63,7 +67,11 @@ class Tally:
 
     programs: int = 0
     kernels: int = 0
+    asynchronous: set[int] = field(default_factory=set)
+    """seeds of programs with a kernel in which roles differ"""
     launches: int = 0
+    with_roles: int = 0
+    """launches of such kernels"""
     elements: int = 0
     scalars: int = 0
     """calls that plain loops over scalars have confirmed"""
@@ -82,21 +90,26 @@ class _Compiled:
     candidate: int
     file: CompiledFile
     path: Path
+    arch: str
 
     @property
     def kernel(self) -> CompiledKernel:
         return self.file.kernels[0]
 
 
-def run_batch(programs: Sequence[Program], tally: Tally) -> None:
-    """Run programs together; what is wrong is added to the tally."""
+def run_batch(programs: Sequence[Program], tally: Tally, arch: str | None = None) -> None:
+    """Run programs together, for one architecture or for both of the default; what is wrong is added to the tally."""
     with tempfile.TemporaryDirectory(prefix="tilec-fuzz-") as made:
         folder = Path(made)
         compiled: list[_Compiled] = []
         for number, program in enumerate(programs):
             tally.programs += 1
             start = time.perf_counter()
-            compiled += _compile(program, number, folder, tally)
+            if arch is None or arch != ASYNCHRONOUS:
+                compiled += _compile(program, f"p{number}", folder, tally, arch or ARCH)
+            if program.has_products and arch in (None, ASYNCHRONOUS):
+                more = _compile(program.suited(), f"a{number}", folder, tally, ASYNCHRONOUS)
+                compiled += [one for one in more if _with_roles(one)]
             tally.spent("compile", start)
         start = time.perf_counter()
         libraries = _build(compiled, folder, tally)
@@ -104,17 +117,25 @@ def run_batch(programs: Sequence[Program], tally: Tally) -> None:
         for one in compiled:
             if one.path in libraries:
                 tally.kernels += 1
+                if one.arch == ASYNCHRONOUS:
+                    tally.asynchronous.add(one.program.seed)
                 _check(one, libraries[one.path], tally)
 
 
-def _compile(program: Program, number: int, folder: Path, tally: Tally) -> list[_Compiled]:
+def _with_roles(one: _Compiled) -> set[str]:
+    """Names of the kernels in which roles differ."""
+    lowered = one.kernel.lowered[one.arch]
+    return {low.name for low in lowered if any(isinstance(op, a.Roles) for op in low.body)}
+
+
+def _compile(program: Program, stem: str, folder: Path, tally: Tally, arch: str) -> list[_Compiled]:
     found = []
     for candidate in range(len(program.tiles)):
-        name = f"p{number}_{candidate}"
+        name = f"{stem}_{candidate}"
         path = folder / f"{name}.tile"
         path.write_text(program.text(name, candidate), encoding="utf-8")
         try:
-            file = compile_file(str(path), archs=(ARCH,))
+            file = compile_file(str(path), archs=(arch,))
         except TileError as error:
             code = error.diagnostics[0].code
             tally.refused[code] = tally.refused.get(code, 0) + 1
@@ -126,7 +147,7 @@ def _compile(program: Program, number: int, folder: Path, tally: Tally) -> list[
             what = f"the compiler failed: {type(error).__name__}: {error}"
             tally.problems.append(Problem(program, what, candidate))
             continue
-        found.append(_Compiled(program, candidate, file, path))
+        found.append(_Compiled(program, candidate, file, path, arch))
     return found
 
 
@@ -150,7 +171,8 @@ def _build(
 
 def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, HostKernel]]:
     tools = host_toolchain(UNOPTIMISED)
-    parts = [f'#include "{PRELUDE}"\n']
+    forms = {form: None for one in compiled for form in forms_of(one.file.cu)}
+    parts = [f'#include "{PRELUDE}"\n', *map(product_text, forms)]
     entries: dict[Path, list[str]] = {}
     for one in compiled:
         parts += [
@@ -162,7 +184,8 @@ def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, 
         entries[one.path] = names
         parts += [
             f'extern "C" __attribute__((visibility("default"))) int tilec_{name}('
-            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}); }}\n"
+            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}, "
+            f"{cluster_of(one.file.cu, name)}); }}\n"
             for name in names
         ]
     if not compiled:
@@ -197,6 +220,7 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
     syntax = find_kernel(files.main, kernel.name)
     assert syntax is not None
     program = one.program
+    roles = _with_roles(one)
 
     def problem(what: str, sizes: Mapping[str, int], mode: str = "") -> None:
         tally.problems.append(Problem(program, what, one.candidate, sizes, mode))
@@ -227,7 +251,7 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
             continue
         for mode in MODES:
             start = time.perf_counter()
-            emulator = Emulator(ARCH, Schedule(mode, number), cache=None)
+            emulator = Emulator(one.arch, Schedule(mode, number), cache=None)
             try:
                 with prepare_call(emulator, kernel.plan, module, sizes, arrays) as call:
                     call.launch()
@@ -240,6 +264,7 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
             finally:
                 tally.spent("emulator", start)
             tally.launches += call.launches
+            tally.with_roles += sum(name in roles for name in call.kernels)
             start = time.perf_counter()
             kept = dict(bounds.values.items())
             findings = verify(case, outputs, bounds, Tolerance())

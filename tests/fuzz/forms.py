@@ -15,12 +15,24 @@ def generate(choices: Choices, seed: int = 0) -> Program:
     """A program from choices."""
     w = Writer(choices)
     form = choices.pick(
-        (mapped, reduced, looped, product, product, product, chained, nested, counted, mixed)
+        (
+            mapped,
+            reduced,
+            looped,
+            product,
+            product,
+            product,
+            chained,
+            nested,
+            counted,
+            mixed,
+            weighed,
+        )
     )
     form(w)
     if choices.chance(20):
         options = [f"warps = {choices.pick((4, 1, 2, 8))}"]
-        if form in (product, chained) and choices.chance(60):
+        if form in (product, chained, weighed) and choices.chance(60):
             options.append(f"stages = {choices.pick((2, 1, 3, 4))}")
         w.clauses.append(f"schedule {', '.join(options)}")
     return w.program(seed)
@@ -453,3 +465,94 @@ def chained(w: Writer) -> None:
     w.store(("i", width), value, c.pick(("bf16", "f32")))
     if running:
         w.store(("i",), Value("l", ("i",), "f32"), "f32")
+
+
+def weighed(w: Writer) -> None:
+    """Rows of exponentials beside a running maximum, summed and multiplied by the columns' values."""
+    c = w.choices
+    depth = w.static(16, 32, 64, 24)
+    width = depth if c.chance(50) else w.static(16, 32, 64)
+    w.static_axis(depth)
+    w.static_axis(width)
+    w.tiles.update({n: (c.pick(PRODUCT_TILES), c.pick(PRODUCT_TILES)) for n in ("BM", "BN")})
+    w.axes.update(i=Axis("i", "M", tile="BM"))
+    if c.chance(30):
+        w.rows.append(("r", "R0"))
+        w.line("for r, i in parallel(R0, M by BM):")
+    else:
+        w.line("for i in parallel(M by BM):")
+    w.depth = 1
+    dtype = c.pick(("bf16", "f16"))
+    left = _operand(w, ("i", depth), dtype)
+    if c.chance(50):
+        w.line(f"q = {left}")
+        left = "q"
+    begins = [
+        f"m = full(f32, {c.pick(('-inf', '-inf', '-3.0', '0.0'))}, i)",
+        f"l = {c.pick(('zeros(f32, i)', 'zeros(f32, i)', 'full(f32, 1.0, i)'))}",
+        f"o = zeros(f32, i, {width})",
+    ]
+    extra = c.pick(
+        (
+            "",
+            "",
+            "w = w + m_new",
+            "w = w + where(m_new > m, 1.0, 0.0)",
+            "w = w + sum(p * p, axis=1)",
+        )
+    )
+    if extra:
+        begins.append("w = zeros(f32, i)")
+    while begins:
+        w.line(begins.pop(c.below(len(begins))))
+    w.axes["j"] = Axis("j", "N")
+    bounds = w.range_over("N")
+    if c.chance(25):
+        bounds = c.pick(("0 : min(N, i.stop)", "max(0, i.start - 40) : min(N, i.stop)"))
+    w.line(f"for j in range({bounds} by BN):")
+    w.depth = 2
+    w.loops.append("j")
+    score = f"{left} @ {_operand(w, (depth, 'j'), dtype)}"
+    w.line(
+        f"s = {c.pick(('({}) * 0.125', '0.25 * ({})', '{}', '({}) * -0.125', 'tanh(({}) * 0.125) * 4.0')).format(score)}"
+    )
+    if c.chance(50):
+        test, tested = w.make.condition(w.scope([], lambda a, d: w.load(a, d, True)), ("i", "j"), 1)
+        mask = spread(Value(test, tested, "bool"), ("i", "j"))
+        w.line(f"s = where({mask}, s, {c.pick(('-inf', '-1e9', '-20.0', '0.0'))})")
+    w.line("m_new = maximum(m, max(s, axis=1))")
+    w.line(
+        c.pick(
+            (
+                "ref = where(m_new == -inf, 0.0, m_new)",
+                "ref = maximum(m_new, -30.0)",
+                "ref = where(m_new > -1e30, m_new, 0.0)",
+            )
+        )
+    )
+    steps = [f"p = exp(s - ref[:, None]){c.pick(('', '', ' * 0.5'))}", "alpha = exp(m - ref)"]
+    while steps:
+        w.line(steps.pop(c.below(len(steps))))
+    if extra:
+        w.line(extra)
+    ends = [
+        c.pick(
+            (
+                "l = l * alpha + sum(p, axis=1)",
+                "l = sum(p, axis=1) + alpha * l",
+                "l = l + sum(p, axis=1)",
+            )
+        ),
+        f"o = o * alpha[:, None] + p.to({dtype}) @ {_operand(w, ('j', width), dtype)}",
+    ]
+    while ends:
+        w.line(ends.pop(c.below(len(ends))))
+    w.line("m = m_new")
+    w.loops.remove("j")
+    del w.axes["j"]
+    w.depth = 1
+    value = c.pick(("o / where(l == 0.0, 1.0, l)[:, None]", "o / (1.0 + abs(l))[:, None]", "o"))
+    w.store(("i", width), Value(f"({value})", ("i", width), "f32"), c.pick(("bf16", "f16", "f32")))
+    for name in ("m", "l", "w") if extra else ("m", "l"):
+        if c.chance(60):
+            w.store(("i",), Value(name, ("i",), "f32"), "f32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.fuzz.choices import Choices
 from tests.fuzz.values import FLOATS, Expressions, Scope, Value, cast, spread
@@ -26,6 +26,30 @@ class Program:
     sizes: tuple[Mapping[str, int], ...]
     seed: int = 0
 
+    @property
+    def has_products(self) -> bool:
+        """Whether a matrix product is in it."""
+        return any(" @ " in line for line in self.body)
+
+    def suited(self) -> Program:
+        """The same with tiles of whole warpgroups' rows and, but for the last, with sizes of which rows begin at multiples of 16
+        bytes."""
+        tiles = []
+        for given in self.tiles:
+            found = dict(given)
+            for name, value in given.items():
+                if name == "BM":
+                    found[name] = 64 * (1 + value % 3 % 2 + (value % 5 == 0))
+                elif name in ("BN", "BK"):
+                    unit = 8 if name == "BN" else 16
+                    found[name] = min(128, -(-value // unit) * unit)
+            tiles.append(found)
+        sizes = [
+            {n: v if n[0] in "nR" or not v else max(16, v // 16 * 16) for n, v in given.items()}
+            for given in self.sizes[:-1]
+        ]
+        return replace(self, tiles=tuple(tiles), sizes=(*sizes, *self.sizes[-1:]))
+
     def text(self, name: str, candidate: int) -> str:
         """The kernel under one candidate."""
         values = {**self.statics, **self.tiles[candidate]}
@@ -40,6 +64,15 @@ class Written(Program):
     """A program that is there as text; the kernel's name is what the text says."""
 
     whole: str = ""
+
+    @property
+    def has_products(self) -> bool:
+        """Whether a matrix product is in it."""
+        return " @ " in self.whole
+
+    def suited(self) -> Program:
+        """As it stands."""
+        return self
 
     def text(self, name: str, candidate: int) -> str:
         """The text under the name asked for."""

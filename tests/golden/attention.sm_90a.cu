@@ -1502,12 +1502,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
       const float mul = scale * 1.4426950408889634f;
       const float div = div_fast(1073741824.0f, mul);
       const int s = bitcast<int>(mul);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
+      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1592,7 +1592,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = -INFINITY * mul - ref[i_step] * mul;
+        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -1612,7 +1612,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -(ref[i_step] * tile[i_step]));
+                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
           }
         }
       }
@@ -1807,7 +1807,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1829,7 +1830,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -(ref_2[i_step] * tile_4[i_step]));
+                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }
@@ -2023,7 +2024,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2047,7 +2049,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -(ref_2[i_step] * tile_4[i_step]));
+                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }
@@ -2369,12 +2371,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
       const float mul = scale * 1.4426950408889634f;
       const float div = div_fast(1073741824.0f, mul);
       const int s = bitcast<int>(mul);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
+      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -2459,7 +2461,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = -INFINITY * mul - ref[i_step] * mul;
+        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -2479,7 +2481,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -(ref[i_step] * tile[i_step]));
+                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
           }
         }
       }
@@ -2674,7 +2676,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2696,7 +2699,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -(ref_2[i_step] * tile_4[i_step]));
+                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }
@@ -2890,7 +2893,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2914,7 +2918,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -(ref_2[i_step] * tile_4[i_step]));
+                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }

@@ -1574,12 +1574,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
       const float mul = scale * 1.4426950408889634f;
       const float div = div_fast(1073741824.0f, mul);
       const int s = bitcast<int>(mul);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
+      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1682,7 +1682,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = -INFINITY * mul - ref[i_step] * mul;
+        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -1702,7 +1702,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -(ref[i_step] * tile[i_step]));
+            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -fma(ref[i_step], tile[i_step],
+                0.0f));
           }
         }
       }
@@ -1911,7 +1912,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1933,7 +1935,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               tile_6[i_step][j_step][j_sub] = fma(s_4[i_step][j_step][j_sub], tile_4[i_step],
-                  -(ref_2[i_step] * tile_4[i_step]));
+                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }
@@ -2154,7 +2156,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2178,8 +2181,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -(ref_2[i_step]
-                  * tile_4[i_step]));
+              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -fma(ref_2[i_step],
+                  tile_4[i_step], 0.0f));
             }
           }
         }
@@ -2511,12 +2514,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
       const float mul = scale * 1.4426950408889634f;
       const float div = div_fast(1073741824.0f, mul);
       const int s = bitcast<int>(mul);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
+      barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -2619,7 +2622,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = -INFINITY * mul - ref[i_step] * mul;
+        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -2639,7 +2642,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -(ref[i_step] * tile[i_step]));
+            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -fma(ref[i_step], tile[i_step],
+                0.0f));
           }
         }
       }
@@ -2848,7 +2852,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2870,7 +2875,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               tile_6[i_step][j_step][j_sub] = fma(s_4[i_step][j_step][j_sub], tile_4[i_step],
-                  -(ref_2[i_step] * tile_4[i_step]));
+                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
             }
           }
         }
@@ -3091,7 +3096,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = m[i_step] * mul - ref_2[i_step] * mul;
+          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_4[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3115,8 +3121,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -(ref_2[i_step]
-                  * tile_4[i_step]));
+              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -fma(ref_2[i_step],
+                  tile_4[i_step], 0.0f));
             }
           }
         }

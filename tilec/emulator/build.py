@@ -39,6 +39,7 @@ class HostToolchain:
     compiler: HostCompiler
     folder: Path
     identity: str
+    options: tuple[str, ...] = ()
 
     @property
     def objects(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ def host_toolchain(options: tuple[str, ...] = ()) -> HostToolchain:
     key = cache_key("emulator 1", compiler.identity, machine, *flags, *files.values())
     folder = cache_directory().absolute() / "emulator" / key[:32]
     if (folder / "complete").is_file():
-        return HostToolchain(compiler, folder, key)
+        return HostToolchain(compiler, folder, key, options)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
@@ -70,7 +71,7 @@ def host_toolchain(options: tuple[str, ...] = ()) -> HostToolchain:
         work = Path(tempfile.mkdtemp(prefix="tilec-emulator-"))
         atexit.register(shutil.rmtree, work, ignore_errors=True)
         _build_primitives(compiler, flags, files, work)
-        return HostToolchain(compiler, work, key)
+        return HostToolchain(compiler, work, key, options)
     try:
         _build_primitives(compiler, flags, files, work)
         os.rename(work, folder)
@@ -82,7 +83,7 @@ def host_toolchain(options: tuple[str, ...] = ()) -> HostToolchain:
         raise
     if not (folder / "complete").is_file():
         raise fail("E0805", f"the emulator cannot be kept in `{folder.parent}`")
-    return HostToolchain(compiler, folder, key)
+    return HostToolchain(compiler, folder, key, options)
 
 
 def _build_primitives(
@@ -117,7 +118,8 @@ def build_kernel(
             library.write_bytes(kept.blob)
         else:
             (folder / "kernel.cc").write_text(source, encoding="utf-8")
-            command = [str(tools.compiler.path), *FLAGS, f"-I{tools.folder}", "-shared"]
+            command = [str(tools.compiler.path), *FLAGS, *tools.options]
+            command += [f"-I{tools.folder}", "-shared"]
             command += ["kernel.cc", *tools.objects, "-o", library.name]
             ran = run_tool(command, cwd=folder)
             if ran.status != 0 or not library.is_file():

@@ -332,8 +332,10 @@ class _Verifier:
             case ir.Fill():
                 type_ = self.use(op.arg)
                 self.scalar(op.value, type_.dtype)
+                axes = range(len(out.axes)) if op.axes is None else op.axes
                 self.need(
-                    not any(a.presence for a in out.axes), "a filled tile is not fully present"
+                    not any(out.axes[n].presence for n in axes),
+                    "a filled tile is not fully present",
                 )
                 return type_.dtype, _extents(type_)
             case ir.Rearrange():
@@ -358,6 +360,10 @@ class _Verifier:
                 return type_.dtype, _extents(out)
             case ir.Reduce():
                 return self.reduce(op)
+            case ir.Combine():
+                type_ = self.use(op.arg)
+                self.need(type_.rank == 1, "lanes are combined in rows alone")
+                return type_.dtype, _extents(type_)
             case ir.Scan():
                 type_ = self.use(op.arg)
                 self.need(0 <= op.axis < type_.rank, "axis out of range")

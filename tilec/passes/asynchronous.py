@@ -18,10 +18,10 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
-from tilec.passes.epilogue import plan_epilogue, running_on
+from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
-from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+from tilec.passes.uses import Definitions, all_ops, operands, running_sum, syms_of
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
@@ -136,7 +136,8 @@ def plan_asynchronous(
     )
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
-        bare = bare and _runs_on(nest, definitions)
+        # chunks leave where the wait for a product is left to the next trip
+        bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -158,11 +159,6 @@ def plan_asynchronous(
         epilogue.early,
         unfilled=unfilled,
     )
-
-
-def _runs_on(nest: t.Nest, definitions: Definitions) -> bool:
-    """Whether a loop of the nest's own has a product that runs on into its next trip."""
-    return any(isinstance(op, t.For) and running_on(op, definitions) for op in nest.body.ops)
 
 
 def _departure(

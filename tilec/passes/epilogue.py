@@ -13,7 +13,7 @@ from tilec.ir import tile_ir as t
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.products import Products
-from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+from tilec.passes.uses import Definitions, operands, syms_of
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,3 @@ def register_words(value: t.Value, axes: Axes, products: Products) -> int | None
         count *= layout.steps
         vector *= layout.vector if found.number in products.columns else 1
     return count * -(-vector * max(value.type.dtype.bits, 8) // 32)
-
-
-def running_on(loop: t.For, definitions: Definitions) -> t.Dot | None:
-    """The product of a loop that does nothing else with its accumulators: it may run on while the next trip begins."""
-    dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
-    if len(dots) != 1 or dots[0] not in loop.body.ops:
-        return None
-    (dot,) = dots
-    users = definitions.users
-    for carried in loop.carried:
-        if carried.next is dot.out and dot.accumulate is carried.entry:
-            alone = all(u is dot for u in users[carried.entry.id])
-            return dot if alone and all(u is loop for u in users[dot.out.id]) else None
-    return None

@@ -156,3 +156,19 @@ class Definitions:
                         self._use(merge.otherwise, op)
                 case _:
                     pass
+
+
+def running_sum(loop: t.Op, definitions: Definitions) -> t.Dot | None:
+    """The only product of a loop, where the loop adds it to a carried name and does nothing else with that."""
+    if not isinstance(loop, t.For):
+        return None
+    dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
+    if len(dots) != 1 or dots[0] not in loop.body.ops:
+        return None
+    (dot,) = dots
+    users = definitions.users
+    for carried in loop.carried:
+        if carried.next is dot.out and dot.accumulate is carried.entry:
+            alone = all(u is dot for u in users[carried.entry.id])
+            return dot if alone and all(u is loop for u in users[dot.out.id]) else None
+    return None

@@ -300,7 +300,7 @@ class Interpreter:
             case ir.Bitcast():
                 return arithmetic.bitcast(self.tile(op.arg), op.arg.type.dtype, out.dtype)
             case ir.Fill():
-                return fill(self.tile(op.arg), self.tile(op.value))
+                return fill(self.tile(op.arg), self.tile(op.value), op.axes)
             case ir.Rearrange():
                 return rearrange(self.tile(op.arg), op.axes)
             case ir.Reshape():
@@ -309,6 +309,9 @@ class Interpreter:
                 return self.slice(op)
             case ir.Reduce():
                 return arithmetic.reduce(op.op, self.tile(op.arg), op.axes, op.arg.type.dtype)
+            case ir.Combine():
+                # a partial reduction is a whole one here
+                return self.tile(op.arg)
             case ir.Scan():
                 return arithmetic.scan(op.op, self.tile(op.arg), op.axis, op.arg.type.dtype)
             case ir.Dot():
@@ -424,12 +427,12 @@ def walk(program: ir.Program) -> Iterator[ir.Op]:
         yield from inside(nest.body)
 
 
-def fill(tile: Tile, value: Tile) -> Tile:
-    """Absent elements become `value`; everything is present."""
+def fill(tile: Tile, value: Tile, axes: tuple[int, ...] | None = None) -> Tile:
+    """Absent elements become `value`; everything is present along these axes, all without them."""
     rank = tile.data.ndim
     data, error = tile.data, tile.error
     for axis, mask in enumerate(tile.present):
-        if mask is None:
+        if mask is None or (axes is not None and axis not in axes):
             continue
         shaped = mask.reshape([-1 if n == axis else 1 for n in range(rank)])
         data = np.where(shaped, data, value.data.astype(data.dtype))
@@ -439,7 +442,9 @@ def fill(tile: Tile, value: Tile) -> Tile:
             error = np.where(shaped, one, zero if value.error is None else value.error)
     if error is not None:
         error = np.broadcast_to(error, data.shape)
-    return Tile(data, (None,) * rank, error)
+    filled = range(rank) if axes is None else axes
+    present = tuple(None if n in filled else mask for n, mask in enumerate(tile.present))
+    return Tile(data, present, error)
 
 
 def rearrange(tile: Tile, axes: tuple[int | None, ...]) -> Tile:

@@ -87,6 +87,7 @@ def operands(op: ir.Op) -> Iterable[ir.Value]:
             | ir.Reshape()
             | ir.Slice()
             | ir.Reduce()
+            | ir.Combine()
             | ir.Scan()
             | ir.TopK()
         ):

@@ -20,13 +20,12 @@ from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
 from tilec.passes.boxes import TensorBox, ends_inside, load_box
 from tilec.passes.channels import Channel, Site
-from tilec.passes.epilogue import running_on
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
-from tilec.passes.uses import Definitions, all_ops
+from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
 
@@ -404,7 +403,7 @@ class Roles:
     def delays(self, loop: t.For) -> t.Dot | None:
         """The product of a loop that does nothing else with its accumulators: the wait for it may stand behind the next one's
         start."""
-        dot = running_on(loop, self.context.definitions)
+        dot = running_sum(loop, self.context.definitions)
         sites = self._sites_of(dot) if dot is not None else []
         alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
         return dot if alone else None

@@ -3,7 +3,7 @@
     s = x * scale                            c = scale * log2(e)
     m_new = max(m, max(s))                   m_new = max(m, max(x))               m counts in units of scale
     p = exp(s - m_new)              ->       p = exp2(x * c' - m_new * c')        c' = c, see below
-    a = exp(m - m_new)                       a = exp2(m * c - m_new * c)
+    a = exp(m - m_new)                       a = exp2(m * c' - m_new * c')
     … m + log(l)                             … m * scale + log(l)
 
 The *circle* is everything that an exponential's argument is made of by maxima, sums, selections: carried names too. Where all that
@@ -87,6 +87,9 @@ class _Circle:
     """the unit in bits, and the power of two below it"""
     largest: t.Value | None = None
     """LARGEST_INEXACT in the circle's units"""
+    zero: t.Value | None = None
+    rows: dict[int, tuple[list[t.Op], t.Value, t.Value]] = field(default_factory=dict)
+    """by bound: the block's ops, factor and reference"""
 
     # ---- which values
 
@@ -180,15 +183,22 @@ class _Circle:
         self.factors = one, self._scalar(head, t.Bitcast, arg=kept)
         most = self._scalar(head, t.Constant, value=LARGEST_INEXACT)
         self.largest = self._scalar(head, t.Elementwise, op="div", args=(most, one))
+        self.zero = self._scalar(head, t.Constant, value=0.0)
         ops = list(self._block(block, 0).ops)
-        # the scalars stand behind the unit's definition
-        place = 0
-        if self.unit is not None:
-            places = [n + 1 for n, op in enumerate(ops) if self.unit in op.outs]
-            if not places:
-                raise _Refused
-            place = places[0]
-        return t.Block((*ops[:place], *head, *ops[place:]))
+        # all of the nest may need the unit: what makes it stands first
+        made = self._makers(self.unit) if self.unit is not None else []
+        if not all(any(op is x for x in ops) for op in made):
+            raise _Refused
+        rest = [op for op in ops if not any(op is x for x in made)]
+        return t.Block((*made, *head, *rest))
+
+    def _makers(self, value: t.Value) -> list[t.Op]:
+        """The ops behind a positive scalar, in order."""
+        op = self._defining(value)
+        found: list[t.Op] = []
+        for arg in operands(op):
+            found += [x for x in self._makers(arg) if x not in found]
+        return [*found, op]
 
     def _scalar(
         self,
@@ -288,6 +298,11 @@ class _Circle:
         ops.append(kind(outs=(result,), span=value.span, **fields_))
         return result
 
+    def _product(self, value: t.Value, factor: t.Value, ops: list[t.Op]) -> t.Value:
+        """Rounded before anything is added to it: no compiler joins this with a sum."""
+        assert self.zero is not None
+        return self._like(value, ops, t.Elementwise, op="fma", args=(value, factor, self.zero))
+
     def _power(self, op: t.Elementwise, ops: list[t.Op]) -> None:
         """`exp` of a value of the circle."""
         assert self.factors is not None
@@ -300,31 +315,35 @@ class _Circle:
             return
         left, right = map(self._now, inner.args)
         if value.type.rank < 2:
-            parts = (self._times(left, exact, ops), self._times(right, exact, ops))
+            # in the units of the elements' exponents: equal and neighbouring bounds stay what they are
+            factor, reference = self._row(right, ops)
+            parts = (self._product(left, factor, ops), reference)
+            argument = self._like(value, ops, t.Elementwise, op="add", args=parts)
         else:
             row = self._defining(right)
             if not isinstance(row, t.Rearrange) or row.arg.type.rank != 1:
                 raise _Refused
             factor, reference = self._row(row.arg, ops)
-            axes = {"axes": row.axes}
-            wide = self._like(right, ops, t.Rearrange, arg=factor, **axes)
-            bound = self._like(right, ops, t.Rearrange, arg=reference, **axes)
+            wide = self._like(right, ops, t.Rearrange, arg=factor, axes=row.axes)
+            bound = self._like(right, ops, t.Rearrange, arg=reference, axes=row.axes)
             argument = self._like(value, ops, t.Elementwise, op="fma", args=(left, wide, bound))
-            ops.append(replace(op, op="exp2", args=(argument,)))
-            return
-        argument = self._like(value, ops, t.Elementwise, op="sub", args=parts)
         ops.append(replace(op, op="exp2", args=(argument,)))
 
     def _row(self, bound: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value]:
         """For each row the factor of its elements, and its negative reference in bits."""
         assert self.factors is not None and self.largest is not None
+        known = self.rows.get(bound.id)
+        if known is not None and known[0] is ops:
+            return known[1:]
         exact, power = self.factors
         size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
         flag = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="")
         ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
         factor = self._like(bound, ops, t.Elementwise, op="where", args=(flag, power, exact))
-        product = self._like(bound, ops, t.Elementwise, op="mul", args=(bound, factor))
-        return factor, self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
+        product = self._product(bound, factor, ops)
+        negative = self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
+        self.rows[bound.id] = ops, factor, negative
+        return factor, negative
 
 
 def _exchanged(op: t.Op, old: t.Value, new: t.Value) -> t.Op:
