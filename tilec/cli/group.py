@@ -13,7 +13,7 @@ COMMANDS = {
     "run": "Run kernels and verify what they compute.",
     "tune": "Find the fastest candidate of a `tune` clause.",
     "profile": "Registers, shared memory, occupancy and traffic of kernels.",
-    "explain": "Say what was decided for each line, and why.",
+    "explain": "Say what was decided for each line, and why; or what a code means.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }
 """Each command and its line in `tilec --help`. Command `x` is the object `x` (or `x_command`) of `tilec.cli.x`."""

@@ -92,6 +92,11 @@ CODES: dict[str, CodeEntry] = {
         "`tilec tune` tries the values that a kernel's `tune` clause lists, such as "
         "`tune BM in (64, 128, 256), warps in (4, 8) where BM <= 128 key (M, N, K)`.",
     ),
+    "E0721": CodeEntry(
+        "no such code",
+        "`tilec explain E0312` prints what this page says about a code; the code given is none that tilec prints. The "
+        "message names the nearest.",
+    ),
     "E0719": CodeEntry(
         "no such pass",
         "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",
