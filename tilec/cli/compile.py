@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tilec.jobs.compiling import EMISSIONS, CompileRequest
+from tilec.jobs.messages import FORMS, form_of
 
 
 @click.command("compile")
@@ -39,7 +40,7 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -94,7 +95,7 @@ def compile_command(
         depfile_target=depfile_target,
         check_only=check_only,
         nvcc=nvcc,
-        as_json=json_diagnostics or diagnostics == "json",
+        form=form_of(diagnostics, json_diagnostics),
         warnings_as_errors=warnings_as_errors,
         no_warnings=no_warnings,
         tuned=not no_tuned,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tilec.jobs.messages import FORMS, form_of
+
 DEVICES = ("auto", "gpu", "cpu", "reference")
 
 
@@ -64,7 +66,7 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -131,6 +133,6 @@ def run_command(
             chaos=chaos,
             counters=counters,
             nvcc=nvcc,
-            as_json=json_diagnostics or diagnostics == "json",
+            form=form_of(diagnostics, json_diagnostics),
         )
     )

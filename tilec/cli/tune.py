@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tilec.jobs.messages import FORMS
+
 
 @click.command("tune")
 @click.argument("file")
@@ -39,7 +41,7 @@ import click
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -82,6 +84,5 @@ def tune_command(
             limit=limit,
             again=again,
             nvcc=nvcc,
-            as_json=json_diagnostics or diagnostics == "json",
         )
     )
