@@ -302,7 +302,7 @@ def _geometry(
     warpgroups = warps // 4 if warps else min(most, 2, -(-extent // WARPGROUP_ROWS))
     if extent % (WARPGROUP_ROWS * 3) == 0 and not warps and extent <= WARPGROUP_ROWS * 3:
         warpgroups = min(most, 3)
-    if warpgroups not in target.role_registers:
+    if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
     layouts = {}
     for c in rows.values():
@@ -376,7 +376,12 @@ def _channels(
         load = _load_of(operand)
         if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
             raise Unsuited("a tile is an operand and read in registers too")
-        load_box(program, load, facts)
+        box = load_box(program, load, facts)
+        consumed = load.access.terms[(box.row, box.col)[operand.k_axis]]
+        extent = load.out.type.axes[operand.k_axis].capacity
+        if isinstance(consumed, t.AtSpan) and any(p.k_extent != extent for p in readers[number]):
+            # a copy as large as the instruction's steps would bring what belongs to the next tile
+            raise Unsuited(f"a consumed extent of {extent} is no whole number of steps")
         home = definitions.loops[load.out.id]
         if not all(isinstance(op, t.For) for op in home):
             raise Unsuited("an operand is loaded in a branch")
