@@ -2048,12 +2048,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        if (min_of(BM * i_tile - S + T + BM, T) - BN * j_tile < 128) {
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], 0, min_of(BM * i_tile - S + T + BM,
-              T) - BN * j_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
         wgmma_fence();
         {
           #pragma unroll
@@ -2988,12 +2982,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        if (min_of(BM * i_tile - S + T + BM, T) - BN * j_tile < 128) {
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], 0, min_of(BM * i_tile - S + T + BM,
-              T) - BN * j_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
         wgmma_fence();
         {
           #pragma unroll
