@@ -34,6 +34,7 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
 @click.option(
     "-MT", "depfile_target", metavar="TARGET", help="Its target, as is; default: the output."
 )
+@click.option("--if-changed", is_flag=True, help="Leave a file alone that would not change.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
@@ -60,6 +61,7 @@ def compile_command(
     depfile: bool,
     depfile_path: str | None,
     depfile_target: str | None,
+    if_changed: bool,
     no_tuned: bool,
     check_only: bool,
     nvcc: str | None,
@@ -98,5 +100,6 @@ def compile_command(
         warnings_as_errors=warnings_as_errors,
         no_warnings=no_warnings,
         tuned=not no_tuned,
+        if_changed=if_changed,
     )
     run_compile(request)
