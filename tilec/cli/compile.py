@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.compiling import EMISSIONS, CompileRequest
 
 
 @click.command("compile")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
-@click.option("-o", "output", metavar="PATH", help="Where the output goes; `-` is standard output.")
+@click.option(
+    "-o",
+    "output",
+    metavar="PATH",
+    shell_complete=files,
+    help="Where the output goes; `-` is standard output.",
+)
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option(
     "--arch",
@@ -19,7 +26,9 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
     metavar="ARCH",
     help="A GPU architecture such as sm_90; several give one file. Default sm_80.",
 )
-@click.option("--header", metavar="PATH", help="Also write a C and C++ header.")
+@click.option(
+    "--header", metavar="PATH", shell_complete=files, help="Also write a C and C++ header."
+)
 @click.option(
     "--emit", type=click.Choice(EMISSIONS), default="cu", show_default=True, help="What to write."
 )

@@ -14,6 +14,7 @@ COMMANDS = {
     "tune": "Find the fastest candidate of a `tune` clause.",
     "profile": "Registers, shared memory, occupancy and traffic of kernels.",
     "explain": "Say what was decided for each line, and why.",
+    "new": "Write a program to start from.",
     "cache": "List, verify and clear what tilec keeps.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }

@@ -97,6 +97,11 @@ CODES: dict[str, CodeEntry] = {
         "`tilec cache clear` removes what tilec keeps in its cache folder, and may not remove an entry. What was removed "
         "before is gone, which costs time only. `tilec cache path` says where the folder is.",
     ),
+    "E0722": CodeEntry(
+        "new program not written",
+        "`tilec new NAME` writes `NAME.tile` with a kernel of that name. NAME has letters, digits and `_`, is no word of "
+        "the language, and there is no such file yet: one that is there is never replaced.",
+    ),
     "E0719": CodeEntry(
         "no such pass",
         "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",
