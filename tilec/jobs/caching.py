@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilec.jobs.cache_contents import Kept, contents, fault_of, remove
 from tilec.resources import cache_directory
-from tilec.toolchain.cache_contents import Kept, contents, fault_of, remove
 
 _DAY = 86400.0
 
