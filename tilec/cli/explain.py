@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.explaining import ExplainRequest
 
 
 @click.command("explain")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option("--arch", metavar="ARCH", help="A GPU architecture. Default sm_80.")

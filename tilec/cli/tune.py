@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
+
 
 @click.command("tune")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option(
     "-s",
