@@ -239,7 +239,15 @@ void phase_wait(const void* barrier, int parity) {
     b.waiting.push_back(fiber.number);
     leave();
     // Resumed before the end: nobody else could go on.
-    while (b.phase == fiber.wanted) land(block, b);
+    while (b.phase == fiber.wanted) {
+      if (b.loads.empty()) {
+        fault(kTransactions, -1, 0,
+              "waits at the barrier at byte %u of shared memory, where %lld bytes more have come "
+              "than were announced",
+              b.at, static_cast<long long>(-b.bytes));
+      }
+      land(block, b);
+    }
     fiber.state = kReady;
     b.waiting.erase(std::find(b.waiting.begin(), b.waiting.end(), fiber.number));
   }

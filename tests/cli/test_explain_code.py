@@ -26,10 +26,10 @@ def test_a_code_is_explained(tilec, code) -> None:
 def test_an_unknown_code_names_the_nearest(tilec, code, near) -> None:
     status, out, err = tilec("explain", code)
     assert (status, out) == (2, "")
-    assert err.startswith(f"error[E0721]: there is no code `{code}`\nhelp: the nearest are `")
+    assert err.startswith(f"error[E0723]: there is no code `{code}`\nhelp: the nearest are `")
     assert f"`{near}` ({CODES[near].title})" in err
     _, _, err = tilec("explain", code, "--json-diagnostics")
-    assert json.loads(err)[0]["code"] == "E0721"
+    assert json.loads(err)[0]["code"] == "E0723"
 
 
 @pytest.mark.parametrize("more", [("f",), ("-D", "A=1"), ("--arch", "sm_90"), ("--no-tuned",)])

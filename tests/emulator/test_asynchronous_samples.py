@@ -216,3 +216,41 @@ def test_asynchronous_samples_verify(name: str, tmp_path: Path) -> None:
         ran = program.run(call.numbers, call.change, ORDERS, checked=call.checked)
         found |= set(ran.launched)
     assert found & program.asynchronous
+
+
+BOUNDED = {
+    # a tile of two products is cleared in front of the first
+    "one tile of two products": """kernel k(n: i32, a: bf16[M, K], b: bf16[K, N], d: bf16[K, N]) -> (y: f32[M, N], z: f32[M, N]):
+    for i, j in parallel(M by 64, N by 64):
+        y0 = zeros(f32, i, j)
+        z0 = zeros(f32, i, j)
+        for k in range(0 : min(K, n) by 32):
+            left = a[i, k]
+            y0 += left @ b[k, j]
+            z0 += left @ d[k, j]
+        y[i, j] = y0
+        z[i, j] = z0
+""",
+    # a tile that all trips of a loop read is cleared where it comes
+    "a tile of all trips": """kernel k(n: i32, a: bf16[M, K], b: bf16[N, K]) -> y: f32[M, N]:
+    require K <= 64
+    for i in parallel(M by 64):
+        left = a[i, span(0, 64, until=n)]
+        for j in range(N by 32):
+            y[i, j] = left @ b[j, span(0, 64, until=n)].T
+""",
+}
+
+
+@pytest.mark.parametrize("name", list(BOUNDED))
+def test_edges_of_tiles_that_are_read_twice(name: str, tmp_path: Path) -> None:
+    def change(arrays: Arrays) -> None:
+        arrays["a"][:, 40:] = np.nan
+
+    path = tmp_path / "k.tile"
+    path.write_text(BOUNDED[name], encoding="utf-8")
+    program = Program(path)
+    for n in (40, 17, 0):
+        ran = program.run({"M": 72, "K": 64, "N": 136, "n": n}, change)
+        assert set(ran.launched) <= program.asynchronous
+        assert np.isfinite(ran.outputs["y"]).all()

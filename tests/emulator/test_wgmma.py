@@ -508,6 +508,8 @@ def test_a_whole_product(mode: Any, seed: int, m: int, n: int, k: int) -> None:
         ({"release": "if (thread % 128 == 0) barrier_arrive(shared.empty[s]);"}, {"E0935"}),
         ({"expect": "barrier_arrive_expect(shared.full[s], sizeof(shared.a[0]));"},
          {"E0933", "E0935", "E0939", "E0940"}),
+        ({"expect": "barrier_arrive_expect(shared.full[s], 2 * sizeof(shared.a[0]) - 16);"},
+         {"E0933", "E0935", "E0939", "E0940"}),
     ],
 )  # fmt: skip
 def test_faults_of_a_whole_product(mode: Any, seed: int, change: Any, codes: set[str]) -> None:

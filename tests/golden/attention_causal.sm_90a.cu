@@ -2048,12 +2048,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        if (min_of(BM * i_tile - S + T + BM, T) - BN * j_tile < 128) {
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], 0, min_of(BM * i_tile - S + T + BM,
-              T) - BN * j_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
         wgmma_fence();
         {
           #pragma unroll
@@ -2988,12 +2982,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        if (min_of(BM * i_tile - S + T + BM, T) - BN * j_tile < 128) {
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], 0, min_of(BM * i_tile - S + T + BM,
-              T) - BN * j_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
         wgmma_fence();
         {
           #pragma unroll
@@ -3969,7 +3957,8 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (status != cudaSuccess) return status;
   if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 16) && B > 0 && H > 0 && S > 0 && T > 0) {
+        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H}
+        * S, 256) <= 1099511627775 && host_times(int64_t{H} * T, 256) <= 1099511627775) {
       int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
@@ -3995,8 +3984,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel, {ctas, 384, 231424}, stream, q_map, k_map, v_map,
           o_map, lse, B, H, S, T, scale);
-    } else if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16) && B > 0
-        && H > 0 && S > 0 && T > 0) {
+    } else if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16) && B >= 1
+        && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H} * S, 256) <= 1099511627775
+        && host_times(int64_t{H} * T, 256) <= 1099511627775) {
       int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;

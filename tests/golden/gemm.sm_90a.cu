@@ -2103,7 +2103,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(c, 16) && K > 0 && M > 0 && N > 0) {
+        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -2121,8 +2121,8 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel, {ctas, 384, 231424}, stream, a_map, b_map, c_map, M, K,
           N);
-    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0 && K > 0
-        && M > 0 && N > 0) {
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -2137,8 +2137,9 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K > 0
-        && M > 0 && N > 0) {
+        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K >= 1
+        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
+        * N >= 1 && int64_t{K} * N <= 4294967296) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
@@ -2968,7 +2969,7 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
-        && N % 8 == 0 && K > 0 && M > 0 && N > 0) {
+        && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -2986,8 +2987,8 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel, {ctas, 384, 231424}, stream, a_map, b_map, c_map, M, K,
           N);
-    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K > 0 && M > 0
-        && N > 0) {
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
+        && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -3002,8 +3003,9 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{K} * 256 < 2147483648 && K > 0
-        && M > 0 && N > 0) {
+        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{K} * 256 < 2147483648 && K >= 1
+        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
+        * N >= 1 && int64_t{K} * N <= 4294967296) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;

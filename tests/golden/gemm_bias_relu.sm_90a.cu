@@ -2157,7 +2157,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(bias, 4) && host_is_aligned(c, 16) && K > 0 && M > 0 && N > 0) {
+        && host_is_aligned(bias, 4) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -2178,8 +2178,8 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel, {ctas, 384, 231424}, stream, a_map, b_map, c_map,
           static_cast<const bf16_t*>(bias), M, K, N);
-    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0 && K > 0
-        && M > 0 && N > 0) {
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -2196,8 +2196,9 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
       status = host_launch(gemm_bias_relu_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K > 0
-        && M > 0 && N > 0) {
+        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K >= 1
+        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
+        * N >= 1 && int64_t{K} * N <= 4294967296) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;

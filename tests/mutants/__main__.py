@@ -20,16 +20,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--json", help="where to write the table")
+    parser.add_argument("--arch", help="of this architecture alone")
     options = parser.parse_args()
     found: list[Verdict] = []
     start = time.time()
     for subject in SUBJECTS:
         if options.kernels and subject.kernel not in options.kernels:
             continue
+        if options.arch and subject.arch != options.arch:
+            continue
         verdicts = list(Laboratory(subject).verdicts())
         found += verdicts
         lost = [v for v in verdicts if not v.noticed]
-        print(f"{subject.kernel}: {len(verdicts)} mutants, {len(lost)} survive", flush=True)
+        print(
+            f"{subject.kernel} {subject.arch}: {len(verdicts)} mutants, {len(lost)} survive",
+            flush=True,
+        )
         for v in lost:
             print(f"  {v.variant} {v.kind}: {v.what}  [{explanation(v) or 'unexplained'}]")
     kinds = Counter(v.kind for v in found)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from tests.mutants import asynchronous
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.kernel_printer import print_expr
@@ -30,6 +31,12 @@ _DROPPED = _Dropped()
 
 def mutants(kernel: k.Kernel) -> Iterator[Mutant]:
     """All mutants of a kernel, in the order of its ops."""
+    for n, barrier in enumerate(kernel.barriers):
+        for kind, change in (("arrivals + 1", 1), ("arrivals - 1", -1)):
+            other = replace(barrier, arrivals=barrier.arrivals + change)
+            if other.arrivals:
+                barriers = (*kernel.barriers[:n], other, *kernel.barriers[n + 1 :])
+                yield Mutant(kind, barrier.name, replace(kernel, barriers=barriers))
     for n, op in enumerate(kernel.body):
         for kind, what, new in _rewrites(op, _line(op, 0)):
             changed = () if new is _DROPPED else (new,)
@@ -70,6 +77,7 @@ def _inside(value: Any) -> bool:
 
 
 def _own(node: Any, line: int) -> Iterator[tuple[str, str, Any]]:
+    yield from asynchronous.changes(node, line, _DROPPED)
     match node:
         case k.CtaSync():
             yield "barrier dropped", f"line {line}: {node.hazard}", _DROPPED

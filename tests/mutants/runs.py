@@ -14,10 +14,12 @@ from tests.mutants.rewrites import Mutant, mutants
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
 from tilec.emit.bodies import render_kernels
+from tilec.emit.wgmma import forms_of
 from tilec.emulator.build import FLAGS, host_toolchain
 from tilec.emulator.library import HostKernel, Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
-from tilec.emulator.text import PRELUDE
+from tilec.emulator.text import PRELUDE, product_text
+from tilec.ir import asynchronous as a
 from tilec.reference.inputs import make_inputs
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
@@ -47,6 +49,12 @@ class Subject:
     defines: tuple[tuple[str, str], ...] = ()
     scalars: tuple[tuple[str, float], ...] = ()
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
+    arch: str = ARCH
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the kernels in which roles differ are mutated, and no others."""
+        return self.arch.endswith("a")
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class Laboratory:
         path = str(SAMPLES / subject.file)
         self.subject = subject
         self.file: CompiledFile = compile_file(
-            path, kernel=subject.kernel, defines=dict(subject.defines), archs=(ARCH,)
+            path, kernel=subject.kernel, defines=dict(subject.defines), archs=(subject.arch,)
         )
         self.kernel: CompiledKernel = self.file.kernels[0]
         files = load(path)
@@ -163,14 +171,17 @@ class Laboratory:
 
     def kernels(self) -> Sequence[Any]:
         """The kernels that some call launches."""
-        return [low for low in self.kernel.lowered[ARCH] if low.name in self.runs]
+        launched = [low for low in self.kernel.lowered[self.subject.arch] if low.name in self.runs]
+        if not self.subject.asynchronous:
+            return launched
+        return [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)]
 
     def verdicts(self, most: int | None = None, every: int = 1) -> Iterator[Verdict]:
         """Mutants in order (every so many, at most `most`), run."""
         originals = self._library(
             [
                 (low.name, replace(low, body_name=f"{low.body_name}_{n}"))
-                for n, low in enumerate(self.kernel.lowered[ARCH])
+                for n, low in enumerate(self.kernel.lowered[self.subject.arch])
             ]
         )
         for name, runs in sorted(self.runs.items()):
@@ -215,7 +226,7 @@ class Laboratory:
     def _run(
         self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel], *, first: bool = False
     ) -> str:
-        emulator = Emulator(ARCH, Schedule(mode), cache=None, counting=True)
+        emulator = Emulator(self.subject.arch, Schedule(mode), cache=None, counting=True)
         module = EmulatedModule("mutant.cu", "", None, dict(kernels))
         case = run.case
         try:
@@ -244,10 +255,11 @@ class Laboratory:
         for _, kernel in kernels:
             texts = render_kernels(self.kernel.program, [(kernel, "")])
             parts += [*texts.bodies, *texts.wrappers]
+        parts[1:1] = [product_text(form) for form in forms_of("".join(parts))]
         parts += [
             f'\nextern "C" __attribute__((visibility("default"))) int tilec_{name}('
-            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}); }}\n"
-            for name, _ in kernels
+            f"tilec_host::Launch* launch) {{ return tilec_host::enter(launch, &{name}, {kernel.cluster}); }}\n"
+            for name, kernel in kernels
         ]
         with tempfile.TemporaryDirectory(prefix="tilec-mutants-") as made:
             folder = Path(made)

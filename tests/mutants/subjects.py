@@ -49,4 +49,35 @@ SUBJECTS = (
         _pairs(scale=0.1),
         _sizes({"B": 1, "H": 1, "S": 37, "T": 53}, {"B": 1, "H": 2, "S": 40, "T": 90}),
     ),
+    Subject(
+        "gemm.tile",
+        "gemm_nn",
+        _define(BM=64, BN=128, BK=32),
+        sizes=_sizes(
+            {"M": 328, "N": 264, "K": 200},
+            {"M": 136, "N": 264, "K": 64},
+            {"M": 200, "N": 264, "K": 8},
+        ),
+        arch="sm_90a",
+    ),
+    Subject(
+        "attention.tile",
+        "attention",
+        (*_define(D=32, BM=128, BN=16), ("CAUSAL", "true")),
+        _pairs(scale=0.1),
+        _sizes(
+            {"B": 1, "H": 7, "S": 136, "T": 136},
+            {"B": 1, "H": 3, "S": 264, "T": 200},
+            {"B": 1, "H": 5, "S": 136, "T": 40},
+        ),
+        arch="sm_90a",
+    ),
+    Subject(
+        "attention_variants.tile",
+        "packed",
+        _define(D=32, BM=64, BN=32),
+        _pairs(scale=0.1, longest=150),
+        _sizes({"TOTAL": 150, "H": 3, "NSEQ1": 5}, {"TOTAL": 88, "H": 5, "NSEQ1": 3}),
+        arch="sm_90a",
+    ),
 )

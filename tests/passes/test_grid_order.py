@@ -12,7 +12,7 @@ import pytest
 from tests.emulator.test_samples import outcomes
 from tilec.compiler import compile_file
 from tilec.emit.expressions import Renderer
-from tilec.emit.grid import decode
+from tilec.emit.grid import decode, instance_loop
 from tilec.emit.primitives import load_primitives
 from tilec.ir import kernel_ir as k
 from tilec.ir.symbolic import Sym
@@ -73,6 +73,40 @@ def places(rows: int, columns: int, more: int) -> list[tuple[int, ...]]:
         for line in decode(kernel, render, set(names), str(number)):
             exec(_python(line), scope)
         found.append(tuple(scope[d.name] for d in digits))
+    return found
+
+
+def run_decoded(trips: tuple[int, int], cta: int, ctas: int) -> list[tuple[int, ...]]:
+    """The instances that one of so many CTAs walks, the last loop's trips taken in pairs, in order."""
+    names = ("h", "i")
+    digits = tuple(
+        k.GridDigit(name, Sym.of(count), paired=name == "i")
+        for name, count in zip(names, trips, strict=True)
+    )
+    kernel = k.Kernel(
+        "n", "b", 32, 1, 1, (), (), (), digits, Sym.of(trips[0] * trips[1]), (), (), (), ()
+    )  # fmt: skip
+    head, *lines = instance_loop(kernel, Renderer({}, lambda sym: True, {}), set(names))
+    head = head.replace("static_cast<int>(blockIdx.x)", str(cta))
+    head = head.replace("static_cast<int>(gridDim.x)", str(ctas))
+    parts = re.fullmatch(r"for \(int (\w+) = (.*); (.*); \w+ \+= (.*)\) \{", head)
+    assert parts is not None
+    number, first, condition, step = parts.groups()
+    step = re.sub(r"(.*) \? (.*) : (.*)", r"(\2) if (\1) else (\3)", step)
+    text = load_primitives().blocks["paired_trip"].text
+    value = re.search(r"return (.*) \? (.*) : (.*);", text)
+    assert value is not None
+    even, one, other = (part.replace("/", "//") for part in value.groups())
+    scope: dict[str, Any] = {
+        "paired_trip": eval(f"lambda number, trips: ({one}) if ({even}) else ({other})")
+    }
+    scope[number] = eval(first, scope)
+    found = []
+    while eval(condition, scope):
+        for line in lines:
+            exec(_python(line), scope)
+        found.append(tuple(scope[name] for name in names))
+        scope[number] += eval(step, scope)
     return found
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.explaining import ExplainRequest
 from tilec.source.diagnostics import fail
 
 
 @click.command("explain")
-@click.argument("file", metavar="FILE|CODE")
+@click.argument("file", metavar="FILE|CODE", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option("--arch", metavar="ARCH", help="A GPU architecture. Default sm_80.")

@@ -29,6 +29,10 @@ def run_commands(arguments: Sequence[str]) -> int:
 
     try:
         try:
+            if instruction := os.environ.get("_TILEC_COMPLETE"):
+                from tilec.cli.completion import complete
+
+                return complete(commands, instruction)
             # not `commands.main`, which turns a closed pipe into an exit status of its own
             with commands.make_context("tilec", list(arguments)) as context:
                 status = commands.invoke(context)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.messages import FORMS, form_of
 
 DEVICES = ("auto", "gpu", "cpu", "reference")
 
 
 @click.command("run")
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option(
     "-s",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.messages import FORMS
 
 
 @click.command("tune")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option(
     "-s",

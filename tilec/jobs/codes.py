@@ -19,11 +19,11 @@ def is_code(text: str) -> bool:
 
 
 def explain_code(code: str) -> int:
-    """Print title and explanation of `code`. Returns the exit status. Raises TileError (E0721) where there is none."""
+    """Print title and explanation of `code`. Returns the exit status. Raises TileError (E0723) where there is none."""
     entry = CODES.get(code)
     if entry is None:
         near = ", ".join(f"`{c}` ({CODES[c].title})" for c in nearest_codes(code))
-        raise fail("E0721", f"there is no code `{code}`", help=f"the nearest are {near}")
+        raise fail("E0723", f"there is no code `{code}`", help=f"the nearest are {near}")
     paragraphs = entry.explanation.strip().split("\n\n")
     sys.stdout.write("\n\n".join(_wrapped(p) for p in (f"{code}: {entry.title}", *paragraphs)))
     sys.stdout.write("\n")

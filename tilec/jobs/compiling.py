@@ -30,7 +30,8 @@ _EXTENSIONS = {"cu": ".cu", "ptx": ".ptx", "cubin": ".cubin"}
 @dataclass(frozen=True)
 class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
-    default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`."""
+    default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`; `if_changed`
+    leaves a file alone that holds its bytes already."""
 
     file: str
     kernel: str | None = None
@@ -50,6 +51,7 @@ class CompileRequest:
     warnings_as_errors: bool = False
     no_warnings: bool = False
     tuned: bool = True
+    if_changed: bool = False
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -233,7 +235,7 @@ def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Bu
         make_folder(request.save_temps)
         for name, stage in _stages(request, compiled, built).items():
             files[str(Path(request.save_temps) / name)] = stage
-    write_outputs(files)
+    write_outputs(files, if_changed=request.if_changed)
 
 
 def _check_places(outputs: Sequence[str], compiled: CompiledFile) -> None:

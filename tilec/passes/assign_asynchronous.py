@@ -97,4 +97,4 @@ class AsynchronousAssignment(ProductAssignment):
 
     def _not_empty(self, form: Asynchronous) -> list[LaunchCondition]:
         """A tensor map needs a tensor with elements."""
-        return [t.HostOp(">", (dim, Sym.of(0))) for dim in self._dims(form)]
+        return [t.HostOp(">=", (dim, t.HostNumber(1))) for dim in self._dims(form)]

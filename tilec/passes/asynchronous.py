@@ -256,7 +256,7 @@ def _geometry(
     warpgroups = warps // 4 if warps else min(most, 2, -(-extent // WARPGROUP_ROWS))
     if extent % (WARPGROUP_ROWS * 3) == 0 and not warps and extent <= WARPGROUP_ROWS * 3:
         warpgroups = min(most, 3)
-    if warpgroups not in target.role_registers:
+    if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
     layouts = {}
     for c in rows.values():

@@ -103,7 +103,12 @@ def plan_channels(
         load = _load_of(operand)
         if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
             raise Unsuited("a tile is an operand and read in registers too")
-        load_box(program, load, facts)
+        box = load_box(program, load, facts)
+        consumed = load.access.terms[(box.row, box.col)[operand.k_axis]]
+        extent = load.out.type.axes[operand.k_axis].capacity
+        if isinstance(consumed, t.AtSpan) and any(p.k_extent != extent for p in readers[number]):
+            # a copy as large as the instruction's steps would bring what belongs to the next tile
+            raise Unsuited(f"a consumed extent of {extent} is no whole number of steps")
         home = definitions.loops[load.out.id]
         if not all(isinstance(op, t.For) for op in home):
             raise Unsuited("an operand is loaded in a branch")

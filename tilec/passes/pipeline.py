@@ -25,6 +25,7 @@ from tilec.ir.launch import (
     LaunchPlan,
     Step,
     TargetPlan,
+    TensorMapArgument,
     Workspace,
     product,
 )
@@ -270,7 +271,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     return Launch(
         kernel.name,
-        _numbers(variant.condition, numeric),
+        _numbers(_condition(kernel, variant), numeric),
         grid,
         kernel.threads,
         kernel.arguments,
@@ -278,6 +279,17 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.cluster,
         1 if variant.asynchronous is not None else 0,
     )
+
+
+def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
+    """The variant's, and that each tensor with a map can have it."""
+    maps = [a.addressable for a in kernel.arguments if isinstance(a, TensorMapArgument)]
+    if not maps:
+        return variant.condition
+    parts: list[LaunchCondition] = []
+    for condition in (variant.condition, *maps):
+        parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    return AllOf(tuple(dict.fromkeys(parts)))
 
 
 def _numbers(condition: LaunchCondition, numeric: Callable[[Sym], Sym]) -> LaunchCondition:

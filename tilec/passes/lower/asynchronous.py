@@ -247,6 +247,8 @@ class Roles:
         channel, site = self.sites[id(load)]
         if load is site.loads[-1] and not isinstance(site.last, t.Dot):
             self._wait(channel)
+            for operand in site.operands:
+                self._clear_edges(operand, load.span)
 
     def leave(self, op: t.Op) -> None:
         """Behind an op of a body: slots that it was the last to read are free."""
@@ -279,7 +281,9 @@ class Roles:
             if isinstance(site.last, t.Dot) and site.first is op:
                 self._wait(channel)
         for operand in staged:
-            self._clear_edges(operand, op.span)
+            site = self.site_of[operand.source.id]
+            if isinstance(site.last, t.Dot) and site.first is op:
+                self._clear_edges(operand, op.span)
         first, last = self._turn(op)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
@@ -297,12 +301,12 @@ class Roles:
 
     def _turn(self, op: t.Dot) -> tuple[bool, bool]:
         """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
-        all of them while the others do that work."""
+        all of them while the others do that work. All of them clear a tile's edges together, which no one may wait for in a turn."""
         around = self.context.definitions.loops[op.out.id]
         if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
             return False, False
         dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
-        if len(dots) < 2:
+        if len(dots) < 2 or any(map(self._meets_edges, dots[1:])):
             return False, False
         self.turns.add(id(around[-1]))
         return op is dots[0], op is dots[-1]
@@ -320,14 +324,39 @@ class Roles:
         if self.leaving is not None and self.leaving.departure.deferred:
             context.out.append(self.leaving.chunks(trip=trip))
 
-    def _clear_edges(self, operand: Staged, span: Span) -> None:
-        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+    def _meets_edges(self, dot: t.Dot) -> bool:
+        """Whether a product is the first to read a tile with edges to clear."""
+        plan = products_of(self.context).plans[dot.out.id]
+        return any(
+            self.site_of[o.source.id].first is dot and self._edges(o) != (None, None)
+            for o in (plan.a, plan.b)
+            if isinstance(o, Staged)
+        )
+
+    def _edges(self, operand: Staged) -> tuple[Sym | None, Sym | None]:
+        """Where the consumed axis of a tile begins and ends inside the tensor, None where it nowhere does."""
         context = self.context
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
         if self.form.by_rows:
             box = ends_inside(box, operand.k_axis)
         first, last = box.inner[operand.k_axis]
+        buffer = self.buffers[operand.source.id]
+        extent = (buffer.rows, buffer.cols)[operand.k_axis]
+        home = context.definitions.loops[operand.load.out.id]
+        # a rotated loop leaves the last trip, and with it the edge, to what follows
+        trips = {loop.index: loop.trips for loop in home if isinstance(loop, t.For)}
+        facts = context.facts.knowing(trips, ())
+        if first is not None and facts.prove_nonnegative(-first):
+            first = None
+        if last is not None and facts.prove_nonnegative(last - extent):
+            last = None
+        return first, last
+
+    def _clear_edges(self, operand: Staged, span: Span) -> None:
+        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+        context = self.context
+        first, last = self._edges(operand)
         if first is None and last is None:
             return
         buffer = self.buffers[operand.source.id]

@@ -1,0 +1,233 @@
+"""What the asynchronous form of a nest is, and why a nest has none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.asynchronous import Program
+from tests.passes.scheduled import Source
+from tests.passes.test_grid_order import run_decoded
+from tests.passes.test_schedule import ATTENTION, changed
+from tilec.compiler import compile_file
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.passes.asynchronous import Asynchronous
+
+PRODUCT = """kernel k[BM = 64, BN = 64, BK = 32](a: bf16[M, K], b: bf16[K, N]) -> c: bf16[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range(K by BK):
+            acc += a[i, k] @ b[k, j]
+        c[i, j] = acc
+"""
+
+
+def product(*pairs: tuple[str, str]) -> str:
+    return changed(*pairs, text=PRODUCT)
+
+
+def form_of(text: str, folder: Path, **defines: int) -> Asynchronous:
+    found = Source(text, folder, defines).form()
+    assert isinstance(found, Asynchronous), found
+    return found
+
+
+# ---- why not
+
+UNSUITED = {
+    "an operand is computed": (product(("a[i, k] @", "(a[i, k] * 2.0) @")), "computed, not loaded"),
+    "an operand is converted": (product(("a: bf16", "a: i8"), ("a[i, k] @", "a[i, k].to(bf16) @")), "computed"),
+    "a gather": (
+        product(("(a: bf16[M, K]", "(t: i32[M], a: bf16[M, K]"), ("        acc = z", "        rows = t[i]\n        acc = z"),
+                ("a[i, k] @", "a[rows, k].fill(0) @")), "gathered|computed",
+    ),
+    "bytes along rows": (product(("bf16[M, K]", "i8[M, K]"), ("bf16[K, N]", "i8[K, N]"), ("c: bf16", "c: i32"), ("zeros(f32", "zeros(i32")),
+                         "consumed axis last in memory"),
+    "few rows": (product(("BM = 64", "BM = 32")), "32 rows are fewer"),
+    "a print": (product(("        c[i", '        print("x")\n        c[i')), "`print` and `assert`"),
+    "a branch": (product(("            acc += a[i, k] @ b[k, j]", "            if M > 3:\n                acc += a[i, k] @ b[k, j]")), "in a branch"),
+    "an operand that is written": (
+        product(("(a: bf16[M, K]", "(inout a: bf16[M, K]"), ("        c[i", "        a[i, j] = 0.0\n        c[i")), "`a` is written",
+    ),
+    "an operand that is read too": (
+        product(("            acc +=", "            t = a[i, k]\n            s += sum(t.to(f32), axis=1)\n            acc +="),
+                ("a[i, k] @", "t @"), ("        acc = z", "        s = zeros(f32, i)\n        acc = z"), ("= acc", "= acc + s[:, None]")),
+        "read in registers too",
+    ),
+    "an odd number of warps": (product(("    for i, j in p", "    schedule warps = 6\n    for i, j in p")), "6 warps are not"),
+    "wide numbers": (product(("a: bf16", "a: f32"), ("b: bf16", "b: f32")), "no tensor-core product of f32"),
+    "columns that are not neighbours": (
+        product(("b: bf16[K, N]", "b: bf16[K, N, 8]"), ("b[k, j]", "b[k, j, 3]")), "columns are not neighbours",
+    ),
+    "rows of 24 bytes": (product(("a: bf16[M, K]", "a: bf16[M, 12]"), ("range(K by BK)", "range(12 by 16)"), ("bf16[K, N]", "bf16[12, N]")),
+                         "multiples of 16 bytes"),
+    "a consumed extent that is no step": (product(("BK = 32", "BK = 24")), "24 is no whole number"),
+    "half a step of bytes": (
+        product(("bf16[M, K]", "i8[M, K]"), ("bf16[K, N]", "i8[N, K]"), ("b[k, j]", "b[j, k].T"), ("c: bf16", "c: i32"),
+                ("zeros(f32", "zeros(i32"), ("BK = 32", "BK = 16")), "16 is no whole number",
+    ),
+    "more than the shared memory": (product(("BK = 32", "BK = 256"), ("BN = 64", "BN = 256")), "exceed the shared memory|leave no room"),
+    "an address that the loop computes": (
+        product(("            acc += a[i, k] @ b[k, j]", "            acc += a[i, k] @ b[span(n, BK), j]\n            n = n + 32"),
+                ("        acc = z", "        n = 0\n        acc = z")), "depends on what the loop computes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(UNSUITED))
+def test_what_does_not_take_the_form_says_why(name: str, tmp_path: Path) -> None:
+    text, reason = UNSUITED[name]
+    found = Source(text, tmp_path).form()
+    assert isinstance(found, str) and re.search(reason, found), found
+
+
+def test_without_products_there_is_nothing_to_say(tmp_path: Path) -> None:
+    text = (
+        "kernel k(x: f32[M]) -> y: f32[M]:\n    for i in parallel(M by 64):\n        y[i] = x[i]\n"
+    )
+    assert Source(text, tmp_path).form() == ""
+
+
+# ---- channels and slots
+
+
+def test_tiles_of_one_product_travel_together(tmp_path: Path) -> None:
+    form = form_of(PRODUCT, tmp_path)
+    (channel,) = form.channels
+    assert [(m.tensor, m.rows, m.cols) for m in channel.members] == [("a", 64, 32), ("b", 32, 64)]
+    assert channel.bytes == 2 * (64 * 32 + 32 * 64) and channel.in_loop
+    (site,) = channel.sites
+    assert site.first is site.last and len(site.home) == 1
+
+
+def test_what_is_loaded_once_has_a_ring_of_its_own(tmp_path: Path) -> None:
+    form = form_of(ATTENTION, tmp_path)
+    assert [[m.tensor for m in c.members] for c in form.channels] == [["q"], ["k"], ["v"]]
+    assert [c.in_loop for c in form.channels] == [False, True, True]
+    # the products of the prologue and of the loop fill one ring of keys; those of the loop and behind it one of values
+    assert [len(c.sites) for c in form.channels] == [1, 2, 2]
+
+
+@pytest.mark.parametrize(("asked", "found"), [(1, 2), (2, 2), (3, 3), (5, 5)])
+def test_as_many_slots_as_are_asked_for_but_two(asked: int, found: int, tmp_path: Path) -> None:
+    text = product(("    for i, j in p", f"    schedule stages = {asked}\n    for i, j in p"))
+    assert [c.slots for c in form_of(text, tmp_path).channels] == [found]
+
+
+def test_slots_fit_the_shared_memory(tmp_path: Path) -> None:
+    for width, depth in ((64, 32), (128, 64), (256, 64), (256, 128)):
+        form = form_of(PRODUCT, tmp_path, BM=128, BN=width, BK=depth)
+        total = sum(c.slots * c.bytes for c in form.channels)
+        assert total <= 232448 - 8 * 1024 and min(c.slots for c in form.channels) >= 2
+
+
+# ---- clusters
+
+
+def test_the_larger_operand_is_shared(tmp_path: Path) -> None:
+    wide = form_of(PRODUCT, tmp_path, BM=64, BN=128).sharing
+    tall = form_of(PRODUCT, tmp_path, BM=128, BN=64).sharing
+    assert wide is not None and tall is not None and wide.size == tall.size == 2
+    assert (wide.digit.name, tall.digit.name) == ("i", "j")
+    assert len(wide.shared) == len(tall.shared) == 1
+
+
+def test_what_is_not_shared(tmp_path: Path) -> None:
+    assert form_of(ATTENTION, tmp_path).sharing is None
+    # trips that differ between the CTAs of a pair, along either loop
+    own = product(("range(K by BK)", "range(0 : min(K, i.stop + j.stop) by BK)"))
+    assert form_of(own, tmp_path).sharing is None
+    rows = product(("range(K by BK)", "range(0 : min(K, i.stop) by BK)"))
+    sharing = form_of(rows, tmp_path).sharing
+    assert sharing is not None and sharing.digit.name == "j"
+
+
+# ---- tiles that leave
+
+LEAVING = {
+    "a product": (PRODUCT, True),
+    "an addend": (product(("(a:", "(d: bf16[N], a:"), ("= acc", "= acc + d[j]")), True),
+    "a promoted sum": (product(("acc += a[i, k] @ b[k, j]", "acc += (a[i, k] @ b[k, j]) * 0.5")), False),
+    "a rescaled sum": (product(("acc += a[i, k]", "acc = acc * 0.5 + a[i, k]")), False),
+    "attention": (changed(("o: f32[S, 32]", "o: bf16[S, 64]"), ("v: bf16[T, 32]", "v: bf16[T, 64]"), ("zeros(f32, i, 32)", "zeros(f32, i, 64)")), False),
+    "a loop around": (
+        product(("        for k in range(K by BK):\n            acc", "        for n in range(M // 7):\n            for k in range(K by BK):\n                acc")),
+        False,
+    ),
+    "wide elements": (product(("c: bf16", "c: f32")), None),
+    "few columns": (product(("BN = 64", "BN = 32")), None),
+    "a bound inside": (product(("(a: bf16[M, K]", "(n: i32, a: bf16[M, K]"), ("c[i, j]", "c[span(i.start, BM, until=n), j]"), ("= acc", "= acc")), None),
+    "half a tile": (product(("bf16[M, N]", "bf16[M, N, 2]"), ("c[i, j]", "c[i, j, 1]")), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(LEAVING))
+def test_which_tiles_leave_in_the_next_instance(name: str, tmp_path: Path) -> None:
+    text, deferred = LEAVING[name]
+    departure = form_of(text, tmp_path).departure
+    assert (None if departure is None else departure.deferred) == deferred
+
+
+# ---- turns
+
+
+def lowered(text: str, folder: Path, **defines: int) -> k.Kernel:
+    path = folder / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    words = {n: str(v) for n, v in defines.items()}
+    found = compile_file(str(path), defines=words, archs=("sm_90a",), stop="kernel-ir").kernels[0]
+    return next(low for low in found.lowered["sm_90a"] if isinstance(low.body[0], a.Roles))
+
+
+def flat(ops: tuple[k.Op, ...]) -> Iterator[k.Op]:
+    """All ops, those inside others behind them."""
+    for op in ops:
+        yield op
+        for name in ("body", "consumer"):
+            yield from flat(getattr(op, name, ()))
+
+
+@pytest.mark.parametrize("warpgroups", [1, 2, 3])
+def test_warpgroups_take_turns_where_there_are_several(warpgroups: int, tmp_path: Path) -> None:
+    text = changed(("S by 64", f"S by {64 * warpgroups}"))
+    found = Counter(op.what for op in flat(lowered(text, tmp_path).body) if isinstance(op, a.Turn))
+    # the steady loop is there twice: with a mask and without
+    turns = {"begin": 1, "take": 2, "pass": 2, "end": 1}
+    assert found == (turns if warpgroups > 1 else {})
+    program = Program(tmp_path / "k.tile")
+    for keys in (5, 16, 50):
+        ran = program.run({"S": 200, "T": keys, "scale": 0.25})
+        assert set(ran.launched) <= program.asynchronous
+
+
+def test_one_product_takes_no_turns(tmp_path: Path) -> None:
+    ops = list(flat(lowered(PRODUCT, tmp_path, BM=128).body))
+    assert not any(isinstance(op, a.Turn) for op in ops)
+
+
+# ---- the order of instances
+
+
+@pytest.mark.parametrize("ctas", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("trips", [(1, 1), (1, 5), (2, 4), (3, 7), (2, 8)])
+def test_paired_instances_come_once_each(trips: tuple[int, int], ctas: int) -> None:
+    found = [place for cta in range(ctas) for place in run_decoded(trips, cta, ctas)]
+    assert Counter(found) == Counter((h, i) for h in range(trips[0]) for i in range(trips[1]))
+
+
+def test_pairs_take_equally_long() -> None:
+    # trips 0 … 7 take as many steps: what one CTA of four walks is as much for all
+    for cta in range(4):
+        walked = run_decoded((1, 8), cta, 4)
+        assert sum(i for _, i in walked) == 7
+
+
+def test_causal_instances_are_paired(tmp_path: Path) -> None:
+    text = changed(("range(T by 16)", "range(0 : min(T, i.stop) by 16)"))
+    assert [d.paired for d in lowered(text, tmp_path).grid] == [True]
+    assert [d.paired for d in lowered(ATTENTION, tmp_path).grid] == [False]
