@@ -1,6 +1,6 @@
 """Evidence that the generated kernels are right, from a machine with a GPU, as a JSON file.
 
-usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--dry]
+usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--arch ARCH] [--dry]
 
 Parts: ragged, examples, faults, limits, sanitizer, archs, bits. Each builds with --jobs processes before it uses the GPU, then has
 --seconds; what is not done by then counts as failed. --dry does everything but the launches: the interpreter stands in.
@@ -35,7 +35,7 @@ PARTS = {
 }
 """Module and function of each part."""
 
-DRY_ARCH = "sm_90"
+DRY_ARCH = "sm_90a"
 
 
 def arguments() -> argparse.Namespace:
@@ -46,6 +46,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
     parser.add_argument("--kernel", action="append", default=[])
+    parser.add_argument(
+        "--arch", default="", help="instead of what `tilec run` compiles for on this device"
+    )
     parser.add_argument("--dry", action="store_true")
     return parser.parse_args()
 
@@ -73,6 +76,7 @@ def main() -> int:
     """Run the parts in order; what each found is written before the next one begins."""
     from verification.evidence import Evidence, Refused
 
+    from tilec.runtime.launching import architecture_for
     from tilec.toolchain.driver import query_driver
 
     options = arguments()
@@ -80,7 +84,9 @@ def main() -> int:
     if not devices and not options.dry:
         print(f"no GPU: {query_driver().problem}", file=sys.stderr)
         return 3
-    arch = devices[0].arch if devices else DRY_ARCH
+    arch = options.arch or (
+        architecture_for(devices[0].compute_capability) if devices else DRY_ARCH
+    )
     data = {**facts(options, arch), "parts": []}
     status = 0
     for part in options.parts:

@@ -2,7 +2,7 @@
 
 usage: python bench/warpgroups.py [--out FILE] [--rounds N] [--beside FILE] [--cases NAME[,NAME…]] [-D NAME=VALUE]… [PART…]
 
-Parts: gemm, attention. FILE of --beside is a Python module with `build()`, which returns libraries by name, and
+Parts: gemm, epilogue, attention. FILE of --beside is a Python module with `build()`, which returns libraries by name, and
 `gemm(library, a, b, c)`, `attention(library, q, k, v, o)`, which return callables. The ratio is taken within each round, in rotated
 order; the median over the rounds is reported. Exit status: 0, or 1 where a result is wrong.
 """
@@ -108,6 +108,51 @@ def gemm(
     return rows
 
 
+def epilogue(
+    options: argparse.Namespace, defines: dict[str, str], beside: Any, libraries: Any
+) -> list[dict[str, object]]:
+    """A bias and an activation behind a product, in one launch, beside cuBLASLt's fused form and our plain product."""
+    rows = []
+    names = ("gemm_bias_relu", "gemm_bias_gelu")
+    build_ahead(
+        [(f"samples/{n}.tile", n, ARCH, defines) for n in names]
+        + [("samples/gemm.tile", "gemm_nn", ARCH, defines)]
+    )
+    plain = load("samples/gemm.tile", "gemm_nn", ARCH, **defines)
+    for m, n, k in ((8192, 8192, 8192), (4096, 14336, 4096), (4096, 4096, 1024)):
+        a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16) * 0.1
+        b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16) * 0.1
+        for name in names:
+            launch = load(f"samples/{name}.tile", name, ARCH, **defines)
+            bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
+            gelu = name.endswith("gelu")
+            product = a.float() @ b.float() + bias.float()
+            expected = (
+                torch.nn.functional.gelu(product, approximate="tanh")
+                if gelu
+                else torch.relu(product)
+            )
+            c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+            order = {"M": m, "N": n, "K": k}
+            sizes = tuple(order[s] for s in launch.sizes)
+            launch(a, b, bias, c, *sizes)
+            torch.cuda.synchronize()
+            wrong = error(c, expected)
+            if not wrong < 3e-3:
+                print(f"{name} {m}x{n}x{k}: error {wrong}", flush=True)
+                options.failed = True
+                continue
+            other = torch.empty_like(c)
+            own = tuple(order[s] for s in plain.sizes)
+            contenders: dict[str, Callable[[], object]] = {
+                "tilec": partial(launch, a, b, bias, c, *sizes),
+                "lt": partial(torch._addmm_activation, bias, a, b, use_gelu=gelu),
+                "plain": partial(plain, a, b, other, *own),
+            }
+            rows.append(race(f"{name} {m}x{n}x{k}", 2.0 * m * n * k, contenders, options.rounds))
+    return rows
+
+
 def attention(
     options: argparse.Namespace, defines: dict[str, str], beside: Any, libraries: Any
 ) -> list[dict[str, object]]:
@@ -180,7 +225,7 @@ def main() -> int:
         spec.loader.exec_module(beside)
         libraries = beside.build()
     rows: list[dict[str, object]] = []
-    for part, run in (("gemm", gemm), ("attention", attention)):
+    for part, run in (("gemm", gemm), ("epilogue", epilogue), ("attention", attention)):
         if part in options.parts or not options.parts:
             rows += run(options, defines, beside, libraries)
     ratios = [float(r["of_torch"]) for r in rows if "of_torch" in r]  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from tilec.source.codes import CODES
 from tilec.source.diagnostics import Sink
 from tilec.source.error_index import error_index
 from tilec.source.text import Source
+from tilec.syntax.formatting import format_text
 from tilec.syntax.parser import parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +39,12 @@ def test_programs_parse() -> None:
             assert sink.diagnostics == []
             count += 1
     assert count >= 9
+
+
+def test_programs_are_formatted() -> None:
+    blocks = [block for document in DOCUMENTS for block in programs(document)]
+    assert blocks == [format_text(Source("block", block)) for block in blocks]
+    assert len(blocks) >= 9
 
 
 def test_programs_of_the_language_reference_compile(tmp_path: Path) -> None:

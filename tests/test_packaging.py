@@ -115,6 +115,8 @@ def test_wheel(checkout: Path, tmp_path: Path) -> None:
     modules = {n for n in names if n.endswith("/__init__.py") and not n.startswith(data)}
     assert modules == {f"{p}/__init__.py" for p in packages}
     assert "tilec/templates/device/probe.cuh" in names
+    assert "tilec/templates/cmake/TilecConfig.cmake" in names
+    assert "tilec/templates/cmake/TilecConfigVersion.cmake" in names
     assert [n for n in names if n.startswith("tilec/grammar/") and n.endswith(".tables")]
     assert any(n.endswith("LICENSE") for n in names)
     shutil.rmtree(source)
@@ -122,6 +124,39 @@ def test_wheel(checkout: Path, tmp_path: Path) -> None:
     pip(python, str(wheel), cwd=tmp_path)
     installed = (tmp_path / "venv").resolve()
     assert all(path.is_relative_to(installed) for path in ask(python, "/"))
+    found_by_cmake(installed, tmp_path)
+
+
+def found_by_cmake(installed: Path, tmp_path: Path) -> None:
+    """The installed package's own program, although another `tilec` is first on PATH."""
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        return
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "tilec"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    variables["PATH"] = f"{other.parent}:{variables['PATH']}"
+    program = installed / "bin" / "tilec"
+    asked = subprocess.run(
+        [str(program), "--cmake-dir"], capture_output=True, text=True, check=True, env=variables
+    )
+    folder = Path(asked.stdout.strip())
+    assert folder.is_relative_to(installed)
+    text = "cmake_minimum_required(VERSION 3.21)\nproject(p NONE)\nfind_package(Tilec REQUIRED)\n"
+    (tmp_path / "CMakeLists.txt").write_text(text + 'message(STATUS "<${Tilec_EXECUTABLE}>")\n')
+    done = subprocess.run(
+        [cmake, "-B", "found", f"-DTilec_DIR={folder}", "."],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = re.findall(r"<(.*)>", done.stdout)
+    assert Path(found).resolve() == program.resolve()
 
 
 def test_absent_resources_are_named() -> None:

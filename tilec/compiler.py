@@ -22,11 +22,13 @@ Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
 @dataclass(frozen=True)
 class AnalysedKernel:
-    """A kernel's syntax, its candidate and its Tile IR."""
+    """A kernel's syntax, its candidate and its Tile IR. `general`: candidate and Tile IR with the tile sizes of variants beside the
+    target's best form of products, where they are not those of that form."""
 
     syntax: ast.Kernel
     candidate: Candidate
     program: Program
+    general: tuple[Program, Candidate] | None = None
 
 
 def analyse_file(
@@ -56,23 +58,62 @@ def analyse_file(
         if kernel is not None and item.name != kernel:
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
-        candidate = make_candidate(
-            item,
-            files.scope(files.main),
-            defines or {},
-            sink,
-            elsewhere=elsewhere,
-            product_tiles=TARGETS[arch].product_tiles,
-        )
-        if candidate is None:
-            continue
-        candidate = candidate.with_choice((choices or {}).get(item.name, {}))
-        program = analyse(files, item, files.main, candidate, sink)
-        if program is not None:
+        candidate, program, trial = None, None, Sink()
+        tried: list[tuple[Program, Candidate]] = []
+        for tiles in TARGETS[arch].product_tiles:
+            trial = Sink()
+            candidate = make_candidate(
+                item,
+                files.scope(files.main),
+                defines or {},
+                trial,
+                elsewhere=elsewhere,
+                product_tiles=tiles,
+            )
+            if candidate is None:
+                break
+            candidate = candidate.with_choice((choices or {}).get(item.name, {}))
+            program = analyse(files, item, files.main, candidate, trial)
+            if program is None or not _tiles_are_open(candidate):
+                break
+            tried.append((program, candidate))
+            if _suits(program, arch, candidate):
+                break
+        general = None
+        if len(tried) and len(tried) < len(TARGETS[arch].product_tiles) and not trial.errors:
+            last = make_candidate(
+                item,
+                files.scope(files.main),
+                defines or {},
+                Sink(),
+                elsewhere=elsewhere,
+                product_tiles=TARGETS[arch].product_tiles[-1],
+            )
+            if last is not None:
+                last = last.with_choice((choices or {}).get(item.name, {}))
+                other = analyse(files, item, files.main, last, Sink())
+                general = None if other is None else (other, last)
+        for diagnostic in trial.diagnostics:
+            sink.add(diagnostic)
+        if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
-            found.append(AnalysedKernel(item, candidate, program))
+            found.append(AnalysedKernel(item, candidate, program, general))
     sink.raise_if_errors()
     return files, found, sink
+
+
+def _tiles_are_open(candidate: Candidate) -> bool:
+    """Whether some tile size is `auto`."""
+    return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
+
+
+def _suits(program: Program, arch: str, candidate: Candidate) -> bool:
+    """Whether the target's best form of products takes a program with its tile sizes."""
+    if len(TARGETS[arch].product_tiles) == 1:
+        return True
+    from tilec.passes.pipeline import suits
+
+    return suits(program, TARGETS[arch], candidate)
 
 
 def compile_file(
@@ -207,6 +248,7 @@ def _compile_kernel(
                 c_name,
                 arch if several else "",
                 snapshot,
+                items[arch].general,
             )
         )
     plan = pipeline.plan_of(program, lowered)

@@ -235,8 +235,8 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
 //@ end
 
 //@ primitive paired_trip
-/// The trip at place `number` where the last trip comes first, then the first, the last but one, and
-/// so on: two neighbours together take as long as any two.
+/// The trip at place `number` where the last trip comes first, then the first, the last but one,
+/// and so on: two neighbours together take as long as any two.
 [[maybe_unused]] __device__ __forceinline__ int paired_trip(int number, int trips) {
   return number % 2 == 0 ? trips - 1 - number / 2 : number / 2;
 }

@@ -1,6 +1,6 @@
 //! What works beside the threads: barriers in shared memory, bulk copies of tensors, products of
 //! warpgroups, clusters. One wrapper for one instruction; encodings are those of the PTX ISA.
-//@ primitive SharedBarrier needs shared_address includes <cstdint>
+//@ primitive SharedBarrier includes <cstdint>
 /// An mbarrier: a phase ends when as many threads as it was initialised with have arrived and all
 /// bytes that were announced have landed.
 struct alignas(8) SharedBarrier {
@@ -138,7 +138,7 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 //@ end
 
 //@ primitive registers_give
-/// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives the others back.
+/// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives others back.
 template <int kCount>
 __device__ __forceinline__ void registers_give() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));
@@ -207,10 +207,12 @@ __device__ __forceinline__ uint64_t k_major_descriptor(PanelTile<T, kRows, kCols
                                                        int col) {
   using Tile = PanelTile<T, kRows, kCols>;
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
-  constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  constexpr uint64_t kForm =
+      kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 | uint64_t{1} << 16;
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 //@ end
 
@@ -223,9 +225,10 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   constexpr uint64_t kSwizzle = Tile::kSpan == 128 ? 1 : Tile::kSpan == 64 ? 2 : 3;
   constexpr uint64_t kForm = kSwizzle << 62 | uint64_t{8 * Tile::kSpan / 16} << 32 |
                              uint64_t{kRows * Tile::kSpan / 16} << 16;
-  const int place = (col / Tile::kPanel * kRows + row) * Tile::kSpan +
-                    col % Tile::kPanel * static_cast<int>(sizeof(T));
-  return kForm | ((shared_address(&tile) & 0x3ffffu) >> 4) + static_cast<uint32_t>(place / 16);
+  const uint32_t place =
+      static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
+      static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
+  return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 //@ end
 
@@ -475,7 +478,8 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
 //@ end
 
 //@ primitive clear_outside needs PanelTile Vector store_shared_vector
-/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in [begin, end).
+/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
+/// [begin, end).
 template <int kThreads, int kAxis, class T, int kRows, int kCols>
 __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
                                               int thread) {

@@ -73,6 +73,16 @@ void count_bytes(PhaseBarrier& b, int64_t bytes) {
 /// Where byte `o` of the CTA's memory lies under a swizzle: chunks of a row by the row's number.
 uint32_t swizzled(uint32_t o, int span) { return span ? o ^ ((o >> 7 & (span / 16 - 1)) << 4) : o; }
 
+/// f32 to tf32: the nearest with 10 bits of mantissa, ties to even; NaN and infinities stay.
+void round_to_tf32(std::vector<unsigned char>& row) {
+  for (size_t i = 0; i < row.size(); i += 4) {
+    uint32_t bits;
+    memcpy(&bits, row.data() + i, 4);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+    memcpy(row.data() + i, &bits, 4);
+  }
+}
+
 /// The oldest load of a barrier arrives.
 void land(Block& owner, PhaseBarrier& b) {
   const BulkLoad load = b.loads.front();
@@ -86,6 +96,7 @@ void land(Block& owner, PhaseBarrier& b) {
       memcpy(row.data() + source.skipped, reinterpret_cast<const void*>(source.place),
              source.bytes);
     }
+    if (box.rounds) round_to_tf32(row);
     for (int i = 0; i < box.row_bytes; i += kChunkBytes) {
       memcpy(owner.shared + swizzled(at + i, box.swizzle), row.data() + i, kChunkBytes);
     }
@@ -294,6 +305,7 @@ std::shared_ptr<Box> box_of(const TensorMap& map, const int* at, int axes, bool 
   box->row_bytes = map.box[0] * map.element;
   box->bytes = rows * box->row_bytes;
   box->swizzle = map.swizzle;
+  box->rounds = map.rounds != 0;
   if (map.swizzle && box->row_bytes != map.swizzle && rows > 1) {
     fault(kDescriptor, -1, 0, "copies rows of %d bytes, which do not fill the swizzle's %d",
           box->row_bytes, map.swizzle);

@@ -8,7 +8,7 @@ namespace tilec_host {
 /// A tensor map. Layout shared with tilec/emulator/tensor_maps.py; the fastest axis comes first.
 struct TensorMap {
   uint32_t magic;
-  uint8_t element, rank, swizzle, reserved;
+  uint8_t element, rank, swizzle, rounds;  // rounds: loads become tf32
   uint64_t base;
   uint64_t dims[5], strides[4];
   uint16_t box[5];

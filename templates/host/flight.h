@@ -40,6 +40,7 @@ struct BoxRow {
 struct Box {
   std::vector<BoxRow> rows;
   int row_bytes, bytes, swizzle;
+  bool rounds;
 };
 
 /// A load that has not landed.

@@ -104,6 +104,27 @@ def test_repeating_gives_the_same_bytes_and_writes_again(tilec, folder) -> None:
     assert (folder / "a.cu").stat().st_mtime > 0
 
 
+def test_if_changed_leaves_files_that_hold_their_bytes(tilec, folder) -> None:
+    command = ("compile", "a.tile", "--header", "a.h", "-MD", "--if-changed")
+    assert tilec(*command) == (0, "", "")
+    outputs = ("a.cu", "a.h", "a.d")
+    first = {name: (folder / name).read_bytes() for name in outputs}
+    for name in outputs:
+        os.utime(folder / name, (1, 1))
+    (folder / "a.h").write_text("#pragma twice\n")  # as long as what it was
+    assert tilec(*command) == (0, "", "")
+    assert {name: (folder / name).read_bytes() for name in outputs} == first
+    times = {name: (folder / name).stat().st_mtime for name in outputs}
+    assert times["a.cu"] == times["a.d"] == 1 and times["a.h"] > 1
+    assert tilec(*command, "--arch", "sm_90") == (0, "", "")
+    assert (folder / "a.cu").stat().st_mtime > 1
+
+
+def test_if_changed_and_standard_output(tilec) -> None:
+    first = tilec("compile", "a.tile", "-o", "-", "--if-changed")
+    assert first[1] and tilec("compile", "a.tile", "-o", "-", "--if-changed") == first
+
+
 def test_check_only_writes_nothing(tilec, folder) -> None:
     before = sorted(os.listdir(folder))
     assert tilec("compile", "a.tile", "--check-only") == (0, "", "")

@@ -259,7 +259,10 @@ def test_each_kernel_has_one_body_for_each_architecture(compute: int, tmp_path: 
     """Of the kernels of several architectures, the launcher's choice has a body and the others stop the program."""
     compiled = compile_file(str(ROOT / "samples/softmax.tile"), archs=("sm_80", "sm_90"))
     pieces = re.findall(r"^extern \"C\" __global__ .*?^}$", compiled.cu, re.DOTALL | re.MULTILINE)
-    assert len(pieces) == 2 * len({re.sub(r"_sm_\d+\(", "(", p.split("\n")[1]) for p in pieces})
+    names = [re.findall(r"(\w+)_(sm_\d+)\(", p)[0] for p in pieces]
+    # what is a variant of one architecture alone, as clusters of CTAs are, has its one body too
+    assert len(set(names)) == len(names)
+    assert {arch for _, arch in names} == {"sm_80", "sm_90"}
     (tmp_path / "kernels.cpp").write_text("\n".join(pieces))
     flags = ["-E", "-P", f"-D__CUDA_ARCH__={compute}0"]
     text = run([find_host_compiler().path, *flags, "kernels.cpp"], tmp_path)

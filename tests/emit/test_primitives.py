@@ -190,6 +190,23 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   integers[thread] = above[0] + above[1] + below[0] + below[1];
 }
 
+extern "C" __global__ void __launch_bounds__(128) bulk(
+    const __grid_constant__ CUtensorMap map) {
+  auto& tile = dynamic_shared_aligned<PanelTile<bf16_t, 64, 128>>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) tensor_prefetch(map);
+  clear_outside<128, 0>(tile, 3, 60, thread);
+  __syncthreads();
+  clear_outside<128, 1>(tile, 0, 121, thread);
+  fence_async();
+  __syncthreads();
+  if (thread == 0) {
+    tensor_store(map, tile.panel(0, 0), 0, 0);
+    bulk_commit();
+    bulk_wait_read<0>();
+  }
+}
+
 extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
   __shared__ float partials[64];
   const int thread = cluster_rank() * 1024 + static_cast<int>(threadIdx.x);

@@ -113,3 +113,51 @@ def test_errors_of_the_program(tmp_path: Path) -> None:
     with pytest.raises(TileError) as error:
         explain_file(ExplainRequest(str(tmp_path / "none.tile")))
     assert error.value.diagnostics[0].code == "E0703"
+
+
+def test_an_asynchronous_variant_says_what_its_roles_do() -> None:
+    found = compile_file(
+        str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",), stop="kernel-ir"
+    )
+    fast, any_out, any_rows, general = found.kernels[0].manifest["targets"]["sm_90a"]
+    assert fast["roles"]["producer"] == {"threads": 128, "working": 1, "registers": 40}
+    assert fast["roles"]["consumers"]["warpgroups"] == 2
+    (channel,) = fast["channels"]
+    assert [tile["tensor"] for tile in channel["tiles"]] == ["a", "b"]
+    assert channel["filled"] == ["in each trip of k_tile"]
+    assert "multicast" in channel["tiles"][1] and "multicast" not in channel["tiles"][0]
+    assert fast["departures"][0]["transport"].endswith("under the next instance's loop")
+    assert any_out["departures"] == []
+    assert any_rows["roles"]["producer"]["working"] == 32
+    assert any_rows["channels"][0]["tiles"][0]["transport"].startswith("bulk copy of each row")
+    assert "roles" not in general and "tiles" in general
+    instructions = {i["instruction"] for i in fast["products"]["instructions"]}
+    assert instructions == {"wgmma.m64n256k16"}
+    json.dumps(found.kernels[0].manifest)
+
+
+def test_the_schedule_is_named() -> None:
+    path = str(SAMPLES / "attention.tile")
+    found = compile_file(path, archs=("sm_90a",), stop="kernel-ir", defines={"CAUSAL": "true"})
+    fast = found.kernels[0].manifest["targets"]["sm_90a"][0]
+    assert fast["schedule"] == ["fold_exponents", "defer_sums", "rotate", "rows_first"]
+    assert fast["roles"]["consumers"]["take_turns"]
+    assert fast["grid"][-1]["order"] == "pairs of a long trip and a short one"
+    assert {c["slots"] for c in fast["channels"]} == {2}
+    waits = [n["how"] for line in fast["lines"] for n in line["notes"] if n["what"] == "wait"]
+    assert any("no more than 1 group" in how for how in waits)
+
+
+def test_a_nest_without_the_form_says_why() -> None:
+    path = str(SAMPLES / "decode.tile")
+    found = compile_file(path, archs=("sm_90a",), stop="kernel-ir")
+    warned = [d.message for d in found.diagnostics if d.code == "W0603"]
+    assert warned
+    said = {
+        variant["not_asynchronous"]
+        for kernel in found.kernels
+        for variant in kernel.manifest["targets"]["sm_90a"]
+        if "not_asynchronous" in variant
+    }
+    assert said and all(any(reason in message for message in warned) for reason in said)
+    assert f"no products of warpgroups: {min(said)}" in explain_compiled(found)

@@ -220,6 +220,10 @@ def test_file_without_a_last_newline() -> None:
     )
 
 
+WITHOUT_CHECK = {"dropout"}
+"""Kernels that no formula in float64 states: products of 64 bits and exclusive or. The interpreter verifies them."""
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)
 def test_sample_parses_with_check_and_examples(path: Path) -> None:
     kernels = [
@@ -227,7 +231,8 @@ def test_sample_parses_with_check_and_examples(path: Path) -> None:
     ]
     assert kernels
     for k in kernels:
-        assert sum(isinstance(x, ast.Check) for x in k.clauses) == 1
+        checks = sum(isinstance(x, ast.Check) for x in k.clauses)
+        assert checks == (0 if k.name in WITHOUT_CHECK else 1)
         assert sorted(x.device for x in k.clauses if isinstance(x, ast.Example)) == ["", "cpu"]
 
 

@@ -29,6 +29,7 @@ from tilec.analysis.entities import (
 from tilec.analysis.functions import FUNCTIONS, call_builtin
 from tilec.analysis.methods import METHODS, call_method, index_value, transpose
 from tilec.analysis.operators import (
+    add_product,
     binary,
     condition_value,
     invert,
@@ -77,6 +78,11 @@ def evaluate(cx: Context, expr: ast.Expr) -> Entity:
             case ast.Binary("+", ast.Binary("@", a, b), right):
                 first, second = evaluate(cx, a), evaluate(cx, b)
                 return product(cx, first, second, evaluate(cx, right))
+            case ast.Binary("+", left, ast.Call(ast.Name("dot")) as product_):
+                return add_product(cx, evaluate(cx, left), evaluate(cx, product_))
+            case ast.Binary("+", ast.Call(ast.Name("dot")) as product_, right):
+                result = evaluate(cx, product_)
+                return add_product(cx, evaluate(cx, right), result)
             case ast.Binary(op, left, right) | ast.Compare(op, left, right):
                 return binary(cx, op, evaluate(cx, left), evaluate(cx, right))
             case ast.Conditional():

@@ -371,6 +371,18 @@ def product(
     return result if accumulate is None else binary(cx, "+", accumulate, result)
 
 
+def add_product(cx: Context, start: Entity, result: Entity) -> Entity:
+    """`start + result`, as one op where `result` is the product that was emitted last."""
+    ops = cx.blocks[-1]
+    last = ops[-1] if ops else None
+    alone = isinstance(last, Dot) and last.accumulate is None
+    if isinstance(last, Dot) and alone and isinstance(result, Tile) and last.out is result.value:
+        ops.pop()
+        with cx.at(last.span):
+            return product(cx, Tile(last.a), Tile(last.b), start, last.precision)
+    return binary(cx, "+", start, result)
+
+
 def shape(value: Value) -> str:
     """`bf16[BM, BK]`."""
     return f"{value.type.dtype}[{', '.join(str(a.extent) for a in value.type.axes)}]"

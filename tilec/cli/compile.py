@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.compiling import EMISSIONS, CompileRequest
+from tilec.jobs.messages import FORMS, form_of
 
 
 @click.command("compile")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
-@click.option("-o", "output", metavar="PATH", help="Where the output goes; `-` is standard output.")
+@click.option(
+    "-o",
+    "output",
+    metavar="PATH",
+    shell_complete=files,
+    help="Where the output goes; `-` is standard output.",
+)
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option(
     "--arch",
@@ -19,7 +27,9 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
     metavar="ARCH",
     help="A GPU architecture such as sm_90; several give one file. Default sm_80.",
 )
-@click.option("--header", metavar="PATH", help="Also write a C and C++ header.")
+@click.option(
+    "--header", metavar="PATH", shell_complete=files, help="Also write a C and C++ header."
+)
 @click.option(
     "--emit", type=click.Choice(EMISSIONS), default="cu", show_default=True, help="What to write."
 )
@@ -34,12 +44,13 @@ from tilec.jobs.compiling import EMISSIONS, CompileRequest
 @click.option(
     "-MT", "depfile_target", metavar="TARGET", help="Its target, as is; default: the output."
 )
+@click.option("--if-changed", is_flag=True, help="Leave a file alone that would not change.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -60,6 +71,7 @@ def compile_command(
     depfile: bool,
     depfile_path: str | None,
     depfile_target: str | None,
+    if_changed: bool,
     no_tuned: bool,
     check_only: bool,
     nvcc: str | None,
@@ -94,9 +106,10 @@ def compile_command(
         depfile_target=depfile_target,
         check_only=check_only,
         nvcc=nvcc,
-        as_json=json_diagnostics or diagnostics == "json",
+        form=form_of(diagnostics, json_diagnostics),
         warnings_as_errors=warnings_as_errors,
         no_warnings=no_warnings,
         tuned=not no_tuned,
+        if_changed=if_changed,
     )
     run_compile(request)

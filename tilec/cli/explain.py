@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.explaining import ExplainRequest
+from tilec.source.diagnostics import fail
 
 
 @click.command("explain")
-@click.argument("file")
+@click.argument("file", metavar="FILE|CODE", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")
 @click.option("--arch", metavar="ARCH", help="A GPU architecture. Default sm_80.")
@@ -22,10 +24,16 @@ def explain_command(
     no_tuned: bool,
     json_diagnostics: bool,
 ) -> int:
-    """Say for each line of FILE which instruction, width, transport, stages, barriers and masks it became, and why.
+    """Say what a message's CODE such as E0312 means, or for each line of FILE which instruction, width, transport, stages, barriers and masks it became, and why.
 
     Needs neither nvcc nor a GPU. `tilec compile --emit manifest` gives the same facts as JSON.
     """
+    from tilec.jobs.codes import explain_code, is_code
     from tilec.jobs.explaining import explain_file
+
+    if is_code(file):
+        if kernel or defines or arch or no_tuned:
+            raise fail("E0709", f"`{file}` is a code, which takes no kernel and no options")
+        return explain_code(file)
 
     return explain_file(ExplainRequest(file, kernel, defines, arch, not no_tuned))

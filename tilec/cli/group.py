@@ -13,7 +13,10 @@ COMMANDS = {
     "run": "Run kernels and verify what they compute.",
     "tune": "Find the fastest candidate of a `tune` clause.",
     "profile": "Registers, shared memory, occupancy and traffic of kernels.",
-    "explain": "Say what was decided for each line, and why.",
+    "explain": "Say what was decided for each line, and why; or what a code means.",
+    "fmt": "Give .tile files the one spacing of Tile.",
+    "new": "Write a program to start from.",
+    "cache": "List, verify and clear what tilec keeps.",
     "doctor": "Check driver, GPU, nvcc, host compiler and pycuda.",
 }
 """Each command and its line in `tilec --help`. Command `x` is the object `x` (or `x_command`) of `tilec.cli.x`."""
@@ -42,7 +45,22 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _print_cmake_folder(context: click.Context) -> None:
+    from tilec.resources import resource_path
+
+    click.echo(resource_path("templates", "cmake"))
+    context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--cmake-dir",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, option, given: _print_cmake_folder(context) if given else None,
+    help="Print the folder for Tilec_DIR or CMAKE_PREFIX_PATH and exit.",
+)
 @click.version_option(tilec.__version__, prog_name="tilec", message="%(prog)s %(version)s")
 def commands() -> None:
     """tilec compiles the Tile language to CUDA."""

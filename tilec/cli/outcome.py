@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
+from tilec.jobs.messages import Form, form_of, render
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What the system says where there is no room for standard output."""
@@ -28,12 +29,16 @@ def run_commands(arguments: Sequence[str]) -> int:
 
     try:
         try:
+            if instruction := os.environ.get("_TILEC_COMPLETE"):
+                from tilec.cli.completion import complete
+
+                return complete(commands, instruction)
             # not `commands.main`, which turns a closed pipe into an exit status of its own
             with commands.make_context("tilec", list(arguments)) as context:
                 status = commands.invoke(context)
             sys.stdout.flush()
         except TileError as error:
-            show(error.diagnostics, as_json=_wants_json(arguments))
+            show(error.diagnostics, _wanted_form(arguments))
             return error.exit_code
         except click.exceptions.Exit as stop:
             sys.stdout.flush()
@@ -43,7 +48,7 @@ def run_commands(arguments: Sequence[str]) -> int:
             return error.exit_code
         except click.ClickException as error:
             usage = usage_error(error)
-            show(usage.diagnostics, as_json=_wants_json(arguments))
+            show(usage.diagnostics, _wanted_form(arguments))
             return usage.exit_code
         except (click.Abort, KeyboardInterrupt):
             sys.stderr.write("interrupted\n")
@@ -54,10 +59,10 @@ def run_commands(arguments: Sequence[str]) -> int:
             if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
                 _discard_output()
                 full = fail("E0704", f"cannot write the output: {(error.strerror or '').lower()}")
-                show(full.diagnostics, as_json=_wants_json(arguments))
+                show(full.diagnostics, _wanted_form(arguments))
                 return full.exit_code
             fault = _fault(error, arguments)
-            show(fault.diagnostics, as_json=_wants_json(arguments))
+            show(fault.diagnostics, _wanted_form(arguments))
             return fault.exit_code
     except BrokenPipeError:
         _discard_output()
@@ -70,11 +75,11 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def show(diagnostics: Iterable[Diagnostic], *, as_json: bool) -> None:
-    """Print messages on standard error, as text or as one JSON array."""
+def show(diagnostics: Iterable[Diagnostic], form: Form) -> None:
+    """Print messages on standard error in `form`."""
     found = list(diagnostics)
     if found:
-        sys.stderr.write((render_json(found) if as_json else render_all(found)) + "\n")
+        sys.stderr.write(render(found, form) + "\n")
 
 
 def usage_error(error: click.ClickException) -> TileError:
@@ -90,14 +95,15 @@ def usage_error(error: click.ClickException) -> TileError:
     return fail("E0701", message.replace("'", "`"), help=f"`{path} --help` lists what there is")
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether the command line asks for JSON messages (it may be too wrong to be parsed)."""
-    pairs = pairwise(arguments)
-    return (
-        "--json-diagnostics" in arguments
-        or "--diagnostics=json" in arguments
-        or ("--diagnostics", "json") in pairs
-    )
+def _wanted_form(arguments: Sequence[str]) -> Form:
+    """The form of messages that the command line asks for (it may be too wrong to be parsed)."""
+    wanted = "text"
+    for argument, following in pairwise([*arguments, ""]):
+        if argument == "--diagnostics":
+            wanted = following
+        elif argument.startswith("--diagnostics="):
+            wanted = argument.partition("=")[2]
+    return form_of(wanted, "--json-diagnostics" in arguments)
 
 
 def _fault(error: Exception, arguments: Sequence[str]) -> TileError:

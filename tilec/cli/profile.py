@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
 from tilec.jobs.profiling import ProfileRequest
 
 
 @click.command("profile")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option("-s", "settings", multiple=True, metavar="NAME=VALUE", help="A size or scalar.")
 @click.option("-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set a bracket parameter.")

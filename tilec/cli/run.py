@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
+from tilec.jobs.messages import FORMS, form_of
+
 DEVICES = ("auto", "gpu", "cpu", "reference")
 
 
 @click.command("run")
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option(
     "-s",
@@ -64,7 +67,7 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -131,6 +134,6 @@ def run_command(
             chaos=chaos,
             counters=counters,
             nvcc=nvcc,
-            as_json=json_diagnostics or diagnostics == "json",
+            form=form_of(diagnostics, json_diagnostics),
         )
     )

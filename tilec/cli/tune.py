@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.completion import files
+from tilec.jobs.messages import FORMS
+
 
 @click.command("tune")
-@click.argument("file")
+@click.argument("file", shell_complete=files)
 @click.argument("kernel", required=False)
 @click.option(
     "-s",
@@ -39,7 +42,7 @@ import click
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     help="Form of messages on standard error.",
@@ -82,6 +85,5 @@ def tune_command(
             limit=limit,
             again=again,
             nvcc=nvcc,
-            as_json=json_diagnostics or diagnostics == "json",
         )
     )

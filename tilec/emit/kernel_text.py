@@ -127,8 +127,8 @@ class KernelWriter:
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
-                head = "\n".join(instance_loop(self.kernel, self.renderer, words))
-                text = macro(op, self, head, inner)
+                around = "\n".join(instance_loop(self.kernel, self.renderer, words))
+                text = macro(op, self, around, inner)
             case a.Roles():
                 text = macro(op, self, self.block(op.producer), self.block(op.consumer))
             case _:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tilec.emulator.tensor_maps import pack
+from tilec.ir.dtypes import TF32
 from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 
 Mode = Literal["late", "early", "chaos"]
@@ -189,4 +190,5 @@ def _packed_map(wanted: ConcreteMap) -> bytes:
         wanted.strides,
         wanted.box,
         wanted.swizzle,
+        wanted.dtype == TF32,
     )

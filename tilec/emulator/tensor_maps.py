@@ -6,6 +6,7 @@
 | 4 | `uint8_t` | bytes of an element: 1, 2, 4 or 8 |
 | 5 | `uint8_t` | rank, 1 to 5 |
 | 6 | `uint8_t` | bytes that the swizzle spans: 0, 32, 64 or 128 |
+| 7 | `uint8_t` | 1: loads are rounded to tf32 |
 | 8 | `uint64_t` | address of the first element |
 | 16 | `uint64_t[5]` | elements of each axis, the fastest first; 0 behind the rank |
 | 56 | `uint64_t[4]` | bytes from one place to the next along axes 1 to 4 |
@@ -22,7 +23,7 @@ BYTES = 128
 
 MAGIC = 0x70616D74
 
-_LAYOUT = struct.Struct("<IBBBxQ5Q4Q5H30x")
+_LAYOUT = struct.Struct("<IBBBBQ5Q4Q5H30x")
 assert _LAYOUT.size == BYTES
 
 
@@ -37,6 +38,7 @@ def pack(
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int,
+    rounds: bool = False,
 ) -> bytes:
     """A map. Axes come the fastest first; `strides` are in bytes, of every axis but the first. Raises IllegalTensorMap."""
     rule = broken_rule(base, element_bytes, dims, strides, box, swizzle)
@@ -51,6 +53,7 @@ def pack(
         element_bytes,
         len(dims),
         swizzle,
+        int(rounds),
         base,
         *filled(dims, 5),
         *filled(strides, 4),

@@ -29,6 +29,8 @@ from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, _collect
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]
+Share = Literal["none", "rows", "panels"]
+"""How CTAs of a cluster deal a tile out."""
 
 
 # ------------------------------------------------------------------------------------------- storage
@@ -110,11 +112,12 @@ class BarrierWait(Op):
 
 @dataclass(frozen=True)
 class BarrierExpect(Op):
-    """Arrives, and announces the bytes of the copies that follow."""
+    """Arrives, and announces the bytes of the copies that follow. `warp`: one lane of a warp does."""
 
     barrier: str
     ring: str
     bytes: int
+    warp: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,11 +146,27 @@ class TensorCopy(Op):
     row_axis: int
     """which coordinate counts the tile's rows; the first counts its columns"""
     peers: int = 1
-    share: Literal["none", "rows", "panels"] = "none"
+    share: Share = "none"
 
     @property
     def writes(self) -> tuple[str, ...]:
         return ()
+
+
+@dataclass(frozen=True)
+class RowCopies(Op):
+    """A tile whose rows begin anywhere in memory, which no map of rows and columns describes: every row of a panel by a bulk copy of
+    its own, through a map of the tensor as one line of elements. Row r begins at element `first` + r * `pitch`; the lanes of the
+    producer's warp take the rows in turn."""
+
+    proxy: ClassVar[Proxy] = "async"
+    token: ClassVar[Token] = "mbarrier"
+    map: str
+    buffer: PanelBuffer
+    ring: str
+    barrier: str
+    first: Expr
+    pitch: Expr
 
 
 @dataclass(frozen=True)
@@ -282,14 +301,15 @@ class Instances(Op):
 
 @dataclass(frozen=True)
 class Roles(Op):
-    """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
-    registers."""
+    """One elected thread behind the consumers (`warp`: the warp) does `producer`, the first `consumers` threads do `consumer`, each
+    with as many registers."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
+    warp: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

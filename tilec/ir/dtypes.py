@@ -64,6 +64,8 @@ F8E5M2 = DType("f8e5m2", "float", 8, 2, 5)
 F16 = DType("f16", "float", 16, 10, 5)
 BF16 = DType("bf16", "float", 16, 7, 8)
 F32 = DType("f32", "float", 32, 23, 8)
+TF32 = DType("tf32", "float", 32, 10, 8)
+"""What tensor cores take of an f32: no dtype of the language, but what a bulk copy rounds to."""
 F64 = DType("f64", "float", 64, 52, 11)
 
 DTYPES: dict[str, DType] = {

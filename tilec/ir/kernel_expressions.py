@@ -9,7 +9,7 @@ from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym
 
 if TYPE_CHECKING:
-    from tilec.ir.kernel_ir import Fragment
+    from tilec.ir.kernel_storage import Fragment
 
 
 @dataclass(frozen=True)
@@ -112,4 +112,32 @@ class WarpCombine:
     by_lanes: bool = False
 
 
-Expr: TypeAlias = "Local | Literal_ | Index | Element | Memory | SharedElement | Identity | Apply | LaneReduce | WarpCombine"
+Expr: TypeAlias = (
+    Local
+    | Literal_
+    | Index
+    | Element
+    | Memory
+    | SharedElement
+    | Identity
+    | Apply
+    | LaneReduce
+    | WarpCombine
+)
+
+
+def shared_reads(expr: Expr) -> tuple[str, ...]:
+    """Shared buffers that evaluating `expr` reads."""
+    match expr:
+        case SharedElement():
+            return (expr.buffer,)
+        case WarpCombine():
+            return (expr.buffer,)
+        case Apply():
+            return tuple(b for a in expr.args for b in shared_reads(a))
+        case LaneReduce():
+            return shared_reads(expr.arg)
+        case Memory():
+            return shared_reads(expr.offset)
+        case _:
+            return ()

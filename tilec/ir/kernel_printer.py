@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from tilec.ir import kernel_ir as k
+from tilec.ir.asynchronous import PanelBuffer
 from tilec.ir.dtypes import DType
-from tilec.ir.symbolic import Sym
+from tilec.ir.kernel_wmma import Sums
+from tilec.ir.launch import TensorMapArgument
+from tilec.ir.symbolic import Sym, Var
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "and",
     "or": "or", "offset": "*", "offset_add": "+", "offset_sub": "-",
 }  # fmt: skip
+
+
+_LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer"}
+"""Blocks of an op that are announced."""
 
 
 def print_kernel(kernel: k.Kernel) -> str:
@@ -28,15 +35,34 @@ def print_kernel(kernel: k.Kernel) -> str:
         lines.append(
             f"  axis {axis.name} extent {axis.extent} steps {steps} threads {layout.threads} width {layout.vector}"
         )
+    for argument in kernel.arguments:
+        if isinstance(argument, TensorMapArgument):
+            box = " x ".join(map(str, reversed(argument.box)))
+            lines.append(
+                f"  map {argument.name} of {argument.tensor} box {box} swizzle {argument.swizzle}"
+            )
+    lines += [_tile(tile) for tile in kernel.panels]
+    lines += [_tile(tile) for tile in kernel.tiles]
+    for barrier in kernel.barriers:
+        lines.append(f"  barrier {barrier.name} slots {barrier.slots} arrivals {barrier.arrivals}")
     for buffer in kernel.shared:
         lines.append(f"  shared {buffer.name} {buffer.rep}[{buffer.count}]  # {buffer.purpose}")
-    lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid))
+    together = f"  # clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
+    if kernel.cluster_digit:
+        together += f" along {kernel.cluster_digit}"
+    lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid) + together)
     lines += _block(kernel.body, "  ")
     return "\n".join(lines) + "\n"
 
 
+def _tile(tile: PanelBuffer | k.TileBuffer) -> str:
+    slots = f" slots {tile.slots}" if tile.slots > 1 else ""
+    return f"  tile {tile.name} {tile.rep}[{tile.rows}, {tile.cols}]{slots}"
+
+
 def _digit(digit: k.GridDigit) -> str:
-    how = " backwards" if digit.backwards else f" swept {digit.swept}" if digit.swept > 1 else ""
+    how = " backwards" if digit.backwards else " paired" if digit.paired else ""
+    how += f" swept {digit.swept}" if digit.swept > 1 else ""
     return f"{digit.name} < {digit.trips}{how}"
 
 
@@ -82,7 +108,7 @@ def _block(ops: tuple[k.Op, ...], margin: str) -> list[str]:
         parts: list[str] = []
         for field in fields(op):
             value: Any = getattr(op, field.name)
-            if field.name == "span":
+            if field.name == "span" or (value == field.default and not isinstance(value, str)):
                 continue
             if isinstance(value, tuple) and value and isinstance(value[0], k.Op):
                 inner.append((field.name, value))
@@ -92,30 +118,43 @@ def _block(ops: tuple[k.Op, ...], margin: str) -> list[str]:
                     parts.append(text)
         lines.append(f"{margin}{name} {' '.join(parts)}".rstrip())
         for label, body in inner:
-            if label == "otherwise":
-                lines.append(f"{margin}else")
+            if label in _LABELS:
+                lines.append(f"{margin}{_LABELS[label]}")
             lines += _block(body, margin + "  ")
     return lines
 
 
 def _field(name: str, value: Any) -> str:
-    if value is None or value == () or value is False:
+    """A field of an op; "" for one that says nothing."""
+    if value is None or value == () or value is False or value == "none":
         return ""
-    if isinstance(value, k.Fragment):
-        axes = ", ".join(a.name for a in value.axes)
-        return f"{value.name}<{value.rep}; {axes}>" if axes else f"{value.name}<{value.rep}>"
-    if name == "guards":
-        return f"guard {_conjunction(value)}"
-    if name == "axes":
-        return ", ".join(a.name for a in value)
     if value is True:
         return name
-    if isinstance(value, str | DType | Sym):
-        return str(value)
+    if name == "guards":
+        return f"guard {_conjunction(value)}"
     if isinstance(value, tuple):
-        return ", ".join(v if isinstance(v, str) else print_expr(v) for v in value)
-    return (
-        f"{name} {print_expr(value)}"
-        if name in ("offset", "count", "initial")
-        else f"= {print_expr(value)}"
-    )
+        text = ", ".join(_item(v) for v in value)
+        return text if name == "axes" else f"{name} ({text})"
+    if isinstance(value, int):
+        return f"{name} {value}"
+    if isinstance(value, get_args(k.Expr)) and name not in ("value", "condition"):
+        return f"{name} {print_expr(value)}"
+    return f"= {_item(value)}" if isinstance(value, get_args(k.Expr)) else _item(value)
+
+
+def _item(value: Any) -> str:
+    match value:
+        case k.Fragment():
+            axes = "; " + ", ".join(a.name for a in value.axes) if value.axes else ""
+            return f"{value.name}<{value.rep}{axes}>"
+        case k.TileAddress():
+            slot = f"[{print_expr(value.slot)}]" if value.slot is not None else ""
+            return f"{value.buffer}{slot}"
+        case k.Part():
+            return f"{value.axis.name} from {value.first} to {value.end}"
+        case k.LoopAxis() | PanelBuffer() | Sums():
+            return value.name
+        case str() | int() | DType() | Sym() | Var():
+            return str(value)
+        case _:
+            return print_expr(value)

@@ -94,7 +94,9 @@ class TensorMapArgument:
             shared = math.gcd(ALIGNMENT, *(coefficient for _, coefficient in stride.terms))
             if shared != ALIGNMENT:
                 part = Sym(tuple((atoms, c // shared) for atoms, c in stride.terms))
-                parts.append(HostOp("==", (part % (ALIGNMENT // shared), HostNumber(0))))
+                step = Sym.of(ALIGNMENT // shared)
+                rest = HostOp("%", (part, step)) if part.variables else part % step
+                parts.append(HostOp("==", (rest, Sym.of(0))))
             factors = [a for atoms, _ in stride.terms for a in atoms]
             if len(stride.terms) != 1 or not {Sym.of(a) for a in factors} <= set(self.dims):
                 parts += _at_least(stride, 1)

@@ -35,10 +35,12 @@ ELEMENT_TYPES: dict[d.DType, Enumerator] = {
         ("FLOAT32", 7, (d.F32,)),
         ("FLOAT64", 8, (d.F64,)),
         ("BFLOAT16", 9, (d.BF16,)),
+        ("TFLOAT32", 11, (d.TF32,)),
     )
     for dtype in dtypes
 }
-"""CUtensorMapDataType; only its size matters where nothing is filled with NaN."""
+"""CUtensorMapDataType; beside its size it matters where something is filled with NaN, and for TFLOAT32, whose loads are rounded to
+the nearest, ties to even (NaN and infinities as they are)."""
 
 SWIZZLES: dict[int, Enumerator] = {
     0: Enumerator("CU_TENSOR_MAP_SWIZZLE_NONE", 0),

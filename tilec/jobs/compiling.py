@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.source.diagnostics import (
     Diagnostic,
     TileError,
     fail,
-    render_all,
-    render_json,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ _EXTENSIONS = {"cu": ".cu", "ptx": ".ptx", "cubin": ".cubin"}
 @dataclass(frozen=True)
 class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
-    default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`."""
+    default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`; `if_changed`
+    leaves a file alone that holds its bytes already."""
 
     file: str
     kernel: str | None = None
@@ -47,10 +47,11 @@ class CompileRequest:
     depfile_target: str | None = None
     check_only: bool = False
     nvcc: str | None = None
-    as_json: bool = False
+    form: Form = "text"
     warnings_as_errors: bool = False
     no_warnings: bool = False
     tuned: bool = True
+    if_changed: bool = False
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -65,7 +66,7 @@ def run_compile(request: CompileRequest) -> None:
     warnings = () if request.no_warnings else compiled.diagnostics
     _stop_at_warnings(request, compiled)
     if warnings and not request.no_warnings:
-        shown = render_json(warnings) if request.as_json else render_all(warnings)
+        shown = render(warnings, request.form)
         sys.stderr.write(shown + "\n")
     for name in request.print_after:
         if name not in compiled.snapshots:
@@ -89,8 +90,7 @@ def _show_losses(request: CompileRequest, compiled: CompiledFile, built: Built) 
     found = replace(compiled, diagnostics=performance_warnings(built.ptxas, arch))
     _stop_at_warnings(request, found)
     if found.diagnostics and not request.no_warnings:
-        render = render_json if request.as_json else render_all
-        sys.stderr.write(render(found.diagnostics) + "\n")
+        sys.stderr.write(render(found.diagnostics, request.form) + "\n")
 
 
 def command_text(request: CompileRequest) -> str:
@@ -235,7 +235,7 @@ def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Bu
         make_folder(request.save_temps)
         for name, stage in _stages(request, compiled, built).items():
             files[str(Path(request.save_temps) / name)] = stage
-    write_outputs(files)
+    write_outputs(files, if_changed=request.if_changed)
 
 
 def _check_places(outputs: Sequence[str], compiled: CompiledFile) -> None:

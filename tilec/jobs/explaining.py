@@ -22,6 +22,11 @@ REJECTED_SHOWN = 2
 
 _REASONS = (
     (
+        "bulk copy",
+        "no registers in between, and what lies outside the tensor comes as zeros",
+    ),
+    ("bulk store", "what lies outside the tensor is not written"),
+    (
         "cp.async",
         "16 bytes a thread without registers in between, under the arithmetic of earlier trips",
     ),
@@ -113,6 +118,7 @@ def _kernel(
         yield f"  {variant['kernel']}: {_launched(variant, variant is variants[0])}"
         yield f"    {_shape(variant)}"
         yield from _products(variant)
+        yield from _roles(variant)
         if variant["held_tiles"]:
             yield f"    in registers: {', '.join(variant['held_tiles'])}"
         if variant["inline_tiles"]:
@@ -143,7 +149,7 @@ def _wide(variants: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> set[
         if variant is not own and own["condition"] == "always"
         for line in variant["lines"]
         for note in line["notes"]
-        if str(note.get("transport", "")).startswith(("vectors", "cp.async"))
+        if str(note.get("transport", "")).startswith(("vectors", "cp.async", "bulk"))
     }
 
 
@@ -166,8 +172,12 @@ def _shape(variant: Mapping[str, Any]) -> str:
     if variant["shared_bytes"]:
         parts.append(f"{variant['shared_bytes']} bytes shared")
     parts.append(f"{variant['held_registers']} registers a thread hold tiles")
+    if "tiles" in variant:
+        parts.append("tiles " + ", ".join(f"{n} = {v}" for n, v in variant["tiles"].items()))
     order = "".join(
-        f"\n    grid: {d['loop']} in {d['order']}" for d in variant["grid"] if "swept" in d["order"]
+        f"\n    grid: {d['loop']} {'' if d['order'] == 'last first' else 'in '}{d['order']}"
+        for d in variant["grid"]
+        if d["order"] != "in order"
     )
     return ", ".join(parts) + (f"\n    layouts: {axes}" if axes else "") + order
 
@@ -176,11 +186,56 @@ def _products(variant: Mapping[str, Any]) -> Iterator[str]:
     products = variant.get("products")
     if not products:
         return
+    stages = f"{products['stages']} stages, " if "stages" in products else ""
     yield (
         f"    products: {products['warps']} warps, {products['warps_along']} along the rows and {products['warps_across']} across, "
-        f"{products['stages']} stages, {products['accumulators_per_thread']} accumulators a thread, "
+        f"{stages}{products['accumulators_per_thread']} accumulators a thread, "
         f"{products['padding_waste']:.1%} of the work is padding"
     )
+
+
+_STEPS = {
+    "rotate": "products of a trip start before the last trip's are done (the loop is rotated)",
+    "fold_exponents": "exponents are kept in units of the scale, one FMA in front of each exponential",
+    "rows_first": "what is done once a row comes in front of what is done for each element",
+    "defer_sums": "sums of a loop are added up over lanes behind it",
+}
+"""What the steps of a schedule do."""
+
+
+def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
+    """Roles, channels and departures of an asynchronous variant, or why it is none."""
+    if "not_asynchronous" in variant:
+        yield f"    no products of warpgroups: {variant['not_asynchronous']}"
+    roles = variant.get("roles")
+    if not roles:
+        return
+    producer, consumers = roles["producer"], roles["consumers"]
+    turns = ", which take turns at starting products" if consumers["take_turns"] else ""
+    yield (
+        f"    roles: {producer['working']} of {producer['threads']} threads bring tiles ({producer['registers']} registers), "
+        f"{consumers['warpgroups']} warpgroup{'s' * (consumers['warpgroups'] > 1)} multiply ({consumers['registers']} registers){turns}"
+    )
+    for channel in variant["channels"]:
+        tiles = ", ".join(
+            f"{tile['tensor']} {tile['dtype']}[{tile['rows']}, {tile['cols']}]"
+            + (f" ({tile['multicast']})" if "multicast" in tile else "")
+            for tile in channel["tiles"]
+        )
+        yield (
+            f"    channel {channel['ring']}: {tiles}, {channel['slots']} slots of {channel['bytes']} bytes, "
+            f"filled {', '.join(channel['filled'])}"
+        )
+    for departure in variant["departures"]:
+        yield (
+            f"    leaves: {departure['tensor']}, {departure['chunks_of_a_warp']} chunks of each warp, {departure['transport']}"
+        )
+    if "cluster" in variant:
+        cluster = variant["cluster"]
+        yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"
+    yield f"    instances: {variant['instances']}"
+    for step in variant["schedule"]:
+        yield f"    schedule: {_STEPS.get(step, step)}"
 
 
 def _buffer(buffer: Mapping[str, Any]) -> str:
@@ -240,14 +295,19 @@ def _sentence(
             return f"barrier: {note['hazard']}"
         case "masks":
             return f"masks of the loop {note['loop']}: {note['how']}{trips}"
-        case "reduction" | "sums":
+        case "reduction" | "sums" | "wait" | "turn":
             return f"{note['what']}: {note['how']}"
         case "stage":
             return f"stage: {note['how']}{trips}"
         case "product":
+            share = (
+                f"warp tile {note['warp_tile']}"
+                if "warp_tile" in note
+                else f"warpgroup tile {note['warpgroup_tile']}"
+            )
             ahead = ", the next step's operands are read ahead" if note["operands_ahead"] else ""
             return (
-                f"product: {_instruction(line, variant) or note['instruction']}, warp tile {note['warp_tile']}, "
+                f"product: {_instruction(line, variant) or note['instruction']}, {share}, "
                 f"A from {note['a_from']}, B from {note['b_from']}, {note['consumed']} consumed a trip{ahead}{trips}"
             )
         case _:

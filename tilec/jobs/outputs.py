@@ -16,17 +16,18 @@ STANDARD_OUTPUT = "-"
 """The path that stands for standard output."""
 
 
-def write_outputs(files: Mapping[str, bytes]) -> None:
+def write_outputs(files: Mapping[str, bytes], *, if_changed: bool = False) -> None:
     """Write each path's bytes; `-` is standard output, written last.
 
     Everything is first written beside its place, then renamed into it, so that nobody sees a partial file and an
-    error leaves all of them as they were. A device or a pipe is written directly. Raises TileError (E0704).
+    error leaves all of them as they were. A device or a pipe is written directly. With `if_changed` a file that holds
+    these bytes already keeps its time of modification. Raises TileError (E0704).
     """
     staged: list[tuple[Path, Path]] = []
     direct: list[tuple[str, bytes]] = []
     try:
         for name, content in files.items():
-            if name == STANDARD_OUTPUT:
+            if name == STANDARD_OUTPUT or (if_changed and _holds(name, content)):
                 continue
             place = _stage(name, content)
             if place is None:
@@ -58,6 +59,17 @@ def write_outputs(files: Mapping[str, bytes]) -> None:
         else:
             stream.write(files[STANDARD_OUTPUT])
             stream.flush()
+
+
+def _holds(name: str, content: bytes) -> bool:
+    """Whether `name` is a regular file of these bytes; what cannot be read holds something else."""
+    try:
+        path = Path(name)
+        return (
+            path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+        )
+    except (OSError, ValueError):
+        return False
 
 
 def unwritable(name: str, error: OSError) -> TileError:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.jobs.size_ranges import expand_settings
-from tilec.source.diagnostics import Diagnostic, TileError, fail, render_all, render_json
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
@@ -50,7 +51,7 @@ class RunRequest:
     early: bool = False
     chaos: int | None = None
     counters: bool = False
-    as_json: bool = False
+    form: Form = "text"
     tuned: bool = True
     against: str | None = None
     csv_path: str | None = None
@@ -457,7 +458,7 @@ def commit() -> str:
 
 
 def _rendered(request: RunRequest, diagnostics: Any) -> str:
-    return render_json(diagnostics) if request.as_json else render_all(diagnostics)
+    return render(diagnostics, request.form)
 
 
 def _show(request: RunRequest, error: TileError) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.jobs.size_ranges import expand_settings
-from tilec.source.diagnostics import Sink, TileError, fail, render_all, render_json
+from tilec.source.diagnostics import Sink, fail
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile
@@ -40,7 +40,6 @@ class TuneRequest:
     limit: float | None = None
     again: bool = False
     nvcc: str | None = None
-    as_json: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,8 +259,3 @@ def outcome_text(found: Found) -> str:
         ratio = found.best.untuned_microseconds / found.best.microseconds
         gain = f", untuned {found.best.untuned_microseconds:.1f} µs, {ratio:.2f}x"
     return f"{head} {choice_name(found.best.choice)}, {found.best.microseconds:.1f} µs{gain} {tail}"
-
-
-def shown(error: TileError, as_json: bool) -> str:
-    """An error as the request wants it."""
-    return render_json(error.diagnostics) if as_json else render_all(error.diagnostics)

@@ -18,9 +18,10 @@ from math import prod
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.kernel_ir import LoopAxis
-from tilec.ir.launch import Aligned, AllOf, LaunchCondition
+from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
+from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.axis_names import axis_names
 from tilec.passes.levels import (
@@ -181,72 +182,14 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
-    def alignment(
-        self, width: int, wanted_accesses: Collection[int] | None = None
-    ) -> tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]:
-        """What the launch must check so that vectors are aligned: conditions, sizes that are multiples, and the accesses (of all, or
-        of those with these ids)."""
-        conditions: list[LaunchCondition] = []
-        divisors: list[tuple[Sym, int]] = []
-        accesses: set[int] = set()
-        facts = Facts.of(self.program)
-        for op in self.accesses:
-            if not self._runs_along_fast(op):
-                continue
-            if wanted_accesses is not None and id(op) not in wanted_accesses:
-                continue
-            tensor = self.program.tensor(op.access.tensor)
-            needed = min(16, self._vector_elements(op, width) * tensor.dtype.bits // 8)
-            elements = needed * 8 // tensor.dtype.bits
-            if elements <= 1:
-                continue
-            wanted = self._multiples(op.access, tensor)
-            found: list[tuple[Sym, int]] = []
-            possible = True
-            for sym in sorted(wanted, key=lambda s: len(s.terms)):
-                if facts.divides(sym, elements):
-                    continue
-                if any(v.kind not in ("dim", "tile") for v in sym.variables):
-                    possible = False
-                    break
-                if facts.numeric(sym).constant is not None:
-                    possible = False
-                    break
-                found.append((sym, elements))
-                _learn(facts, sym, elements)
-            if not possible:
-                facts = Facts.of(self.program)
-                for sym, number in divisors:
-                    _learn(facts, sym, number)
-                continue
-            accesses.add(id(op))
-            if tensor.role != "temp":
-                conditions.append(Aligned(tensor.name, needed))
-            divisors += found
-            conditions += [
-                t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0)))
-                for sym, number in found
-            ]
-        unique = list(dict.fromkeys(conditions))
-        return unique, divisors, accesses
-
-    def _multiples(self, access: t.Access, tensor: t.Tensor) -> list[Sym]:
-        """Syms that must be multiples of the vector: strides of all but the last dimension, offsets along the last."""
-        view = next((v for v in self.program.views if v.name == access.view), None)
-        dims = tensor.dims if view is None else view.dims
-        strides = (
-            tensor.row_major
-            if view is None
-            else t.Tensor("", tensor.dtype, dims, "input").row_major
-        )
-        wanted = [s for n, s in enumerate(strides[:-1]) if not _is_first_scalar_zero(access, n)]
-        last = access.terms[-1]
-        if isinstance(last, t.AtSpan):
-            if last.lo is not None and not self.facts.prove_nonnegative(last.start - last.lo):
-                wanted.append(Sym.of(1))
-            # a sum of multiples is a multiple: each term on its own lets the launch check the sizes in it
-            wanted += [Sym((term,)) for term in last.start.terms]
-        return wanted
+    def alignment(self, width: int, wanted: Collection[int] | None = None) -> Alignment:
+        """What the launch must check so that vectors along the fast slot are aligned, of all accesses or of those with these ids."""
+        moved = [
+            (op, self._vector_elements(op, width))
+            for op in self.accesses
+            if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
+        ]
+        return alignment(self.program, moved)
 
     # ---- levels
 
@@ -580,15 +523,6 @@ class Assignment:
             and op.out.type.rank
             and any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out))
         )
-
-
-def _learn(facts: Facts, sym: Sym, number: int) -> None:
-    facts.learn_divisor(sym, number)
-
-
-def _is_first_scalar_zero(access: t.Access, n: int) -> bool:
-    term = access.terms[n]
-    return isinstance(term, t.AtScalar) and term.index.constant == 0
 
 
 def _power(number: int) -> int:

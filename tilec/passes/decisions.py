@@ -13,13 +13,14 @@ from typing import Any
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
+from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.placement import Placement, is_inline_kind
-from tilec.passes.products import Products
+from tilec.passes.role_decisions import describe_roles, note_of, warpgroup_products
 from tilec.passes.uses import all_ops
 from tilec.source.text import NOWHERE, Span
 
@@ -32,14 +33,19 @@ def describe(
     variant: Variant,
     kernel: k.Kernel,
     condition: LaunchCondition,
+    schedule: tuple[str, ...] = (),
+    reason: str = "",
+    tiles: Mapping[str, int] | None = None,
 ) -> Mapping[str, object]:
-    """A variant for the manifest; `condition` is the launch's, with the candidate's numbers."""
-    walk = _Walk()
+    """A variant for the manifest; `condition` is the launch's, with the candidate's numbers. `schedule`: what was done to the nest
+    for the asynchronous form; `reason`: why it has none; `tiles`: sizes of its own."""
+    walk = _Walk(kernel)
     walk.block(kernel.body, _Place())
     held, inline = _tiles(nest, placement)
     return {
         "kernel": kernel.name,
         "condition": condition_text(condition) or "always",
+        **({"tiles": dict(tiles)} if tiles else {}),
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
         **({"ctas_of_an_instance": variant.level.ctas} if variant.level.ctas > 1 else {}),
@@ -58,34 +64,44 @@ def describe(
         "aligned_accesses": len(variant.aligned),
         "shared_bytes": kernel.shared_bytes,
         "shared": [
-            *(
-                {
-                    "name": b.name,
-                    "dtype": str(b.rep),
-                    "rows": b.rows,
-                    "cols": b.cols,
-                    "slots": b.slots,
-                    "bytes": b.bytes,
-                    "placement": "rows at an odd pitch" if b.plain else "swizzled",
-                }
-                for b in kernel.tiles
-            ),
+            *map(_operand_tile, kernel.panels),
+            *map(_operand_tile, kernel.tiles),
             *(
                 {"name": b.name, "dtype": str(b.rep), "count": b.count, "purpose": b.purpose}
                 for b in kernel.shared
             ),
         ],
         "barriers": [note["hazard"] for note in walk.barriers],
-        **({"products": _products(variant.products, variant.stages)} if variant.products else {}),
+        **({"products": _products(variant, kernel)} if variant.products else {}),
+        **({"not_asynchronous": reason} if reason else {}),
+        **describe_roles(kernel, schedule),
         "held_tiles": held,
         "inline_tiles": inline,
         "lines": walk.lines(),
     }
 
 
+def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
+    if isinstance(buffer, PanelBuffer):
+        placement = f"panels of {buffer.panel} columns, swizzled"
+    else:
+        placement = "rows at an odd pitch" if buffer.plain else "swizzled"
+    return {
+        "name": buffer.name,
+        "dtype": str(buffer.rep),
+        "rows": buffer.rows,
+        "cols": buffer.cols,
+        "slots": buffer.slots,
+        "bytes": buffer.bytes,
+        "placement": placement,
+    }
+
+
 def _order(digit: k.GridDigit) -> str:
     if digit.backwards:
         return "last first"
+    if digit.paired:
+        return "pairs of a long trip and a short one"
     return (
         "in order"
         if digit.swept == 1
@@ -93,16 +109,20 @@ def _order(digit: k.GridDigit) -> str:
     )
 
 
-def _products(products: Products, stages: int) -> Note:
+def _products(variant: Variant, kernel: k.Kernel) -> Note:
+    products = variant.products
+    assert products is not None
     plans = list(products.plans.values())
+    instructions = warpgroup_products(kernel)
     return {
         "warps": products.warps,
         "warps_along": products.row_warps,
         "warps_across": products.warps // products.row_warps,
-        "stages": stages,
+        **({} if instructions else {"stages": variant.stages}),
         "accumulators_per_thread": products.accumulators,
         "padding_waste": round(products.waste, 4),
-        "instructions": [
+        "instructions": instructions
+        or [
             {
                 "at": plan.op.span.line,
                 "instruction": f"{plan.product.form}.m{plan.product.m}n{plan.product.n}k{plan.product.k}",
@@ -147,6 +167,9 @@ class _Place:
 class _Walk:
     """Collects notes by source line."""
 
+    kernel: k.Kernel
+    filling: bool = False
+    """whether the producer's ops are walked"""
     notes: dict[tuple[str, int], list[Note]] = field(default_factory=dict)
     barriers: list[Note] = field(default_factory=list)
     pointers: dict[str, str] = field(default_factory=dict)
@@ -186,7 +209,15 @@ class _Walk:
                 self.pointers[op.name] = op.tensor
                 self.bits[op.name] = op.dtype.bits
             case k.Loop():
-                self.block(op.body, _Place(place.span, place.whole, place.axes, op.name))
+                whole = self._range(op, place)
+                self.block(op.body, _Place(place.span, whole, place.axes, op.name))
+            case Roles():
+                self.filling = True
+                self.block(op.producer, place)
+                self.filling = False
+                self.block(op.consumer, place)
+            case Instances():
+                self.block(op.body, place)
             case k.IfUniform():
                 self._branch(op, place)
             case k.TileLoop():
@@ -221,7 +252,19 @@ class _Walk:
             case k.Assign() | k.Let():
                 self._reads(op.value, place)
             case _:
-                pass
+                if note := note_of(op, self.kernel, self.filling):
+                    self.note(place, **note, trips=_trips(place))
+
+    def _range(self, op: k.Loop, place: _Place) -> bool | None:
+        """Whether a loop is over the trips without masks (True), or over those before or behind them."""
+        if _interior_bounds(op.trips) and not (
+            isinstance(op.trips, k.Apply) and op.trips.op == "min"
+        ):
+            how = "removed in the trips where no mask and no edge can matter, kept in the others"
+            self.note(place, what="masks", loop=op.name, how=how)
+            return True
+        edges = (x for x in (op.trips, op.first) if x is not None)
+        return False if any(map(_interior_bounds, edges)) else place.whole
 
     def _branch(self, op: k.IfUniform, place: _Place) -> None:
         """Two bodies: of the trips without masks and of the others, or of whole vectors and tails."""
@@ -332,7 +375,7 @@ class _Walk:
             transport=transport,
             width=width,
             masks=list(dict.fromkeys(checks)),
-            trips=None if place.whole is None else "interior" if place.whole else "edges",
+            trips=_trips(place),
         )
 
     def _product(self, op: k.Product, place: _Place) -> None:
@@ -347,7 +390,7 @@ class _Walk:
             warp_tile=f"{16 * op.row_tiles} x {8 * op.col_tiles}",
             operands_ahead=op.ahead,
             columns_at_once=op.columns_at_once or None,
-            trips=None if place.whole is None else "interior" if place.whole else "edges",
+            trips=_trips(place),
         )
 
     def _opaque_product(self, op: WmmaProduct, place: _Place) -> None:
@@ -360,7 +403,7 @@ class _Walk:
             b_from=f"shared memory, `{op.b.buffer}`",
             warp_tile=f"{16 * op.sums.rows} x {16 * op.sums.cols}",
             operands_ahead=False,
-            trips=None if place.whole is None else "interior" if place.whole else "edges",
+            trips=_trips(place),
         )
 
     def _reads(self, expr: k.Expr, place: _Place) -> None:
@@ -384,6 +427,10 @@ class _Walk:
                     )
                 case _:
                     pass
+
+
+def _trips(place: _Place) -> str | None:
+    return None if place.whole is None else "interior" if place.whole else "edges"
 
 
 def _text(expr: k.Expr) -> str:

@@ -1,8 +1,13 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores · classify axes · place tiles · assign_layouts
-Kernel IR lower · synchronize
-Host      launch plan
+Tile IR   eliminate_dead · hoist · sink_stores
+          for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
+Kernel IR lower · retire · synchronize
+Host      launch plan · decisions
+
+A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
+every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from tilec.ir.launch import (
     LaunchPlan,
     Step,
     TargetPlan,
+    TensorMapArgument,
     Workspace,
     product,
 )
@@ -28,8 +34,8 @@ from tilec.passes import eliminate_dead, hoist, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.asynchronous import Unsuited
 from tilec.passes.axes import Axes, classify
+from tilec.passes.boxes import Unsuited
 from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
@@ -66,8 +72,10 @@ def run(
     spell: Spelling,
     suffix: str = "",
     snapshot: Snapshot = lambda name, result: None,
+    general: tuple[t.Program, Candidate] | None = None,
 ) -> Lowered:
-    """Every pass. `spell` gives the C++ name of a name. Raises TileError with the code of what cannot be compiled."""
+    """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
+    sizes of their own. Raises TileError with the code of what cannot be compiled."""
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -80,9 +88,14 @@ def run(
         nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
         forms, reason = _asynchronous(program, nest, target, candidate)
+        warnings += _said(program, nest, target, candidate, reason)
+        whole, given = program, candidate
+        if forms and general is not None and len(program.nests) == 1:
+            program, candidate = general
+            (nest,) = program.nests
+            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         nest, axes = classify(program, nest)
         placement = place(nest)
-        warnings += _said(program, nest, target, candidate, reason)
         wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
         products = plan_products(nest, axes, target, candidate.warps, wanted)
         if products is None:
@@ -95,12 +108,14 @@ def run(
         warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
-        for form in (*forms, *(_Form(nest, axes, placement, v) for v in variants)):
+        beside = [_Form(program, nest, axes, placement, v) for v in variants]
+        program, candidate = whole, given
+        for form in (*forms, *beside):
             nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
             while True:
                 kernel = lower_nest(
-                    program, nest, axes, placement, variant, name, f"{base}_body", spell
+                    form.program, nest, axes, placement, variant, name, f"{base}_body", spell
                 )
                 if not _shallower(kernel, variant, target, candidate):
                     break
@@ -110,9 +125,13 @@ def run(
             snapshot("synchronize", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
-            launches.append(_launch(kernel, variant, numeric))
-            decisions.append(describe(nest, placement, variant, kernel, launches[-1].condition))
-        instances = numeric(product(tuple(a.trips for a in nest.grid)))
+            launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
+            condition, tiles = launches[-1].condition, form.program.tiles
+            own = None if form.program is program else tiles
+            decisions.append(
+                describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
+            )
+        instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         steps.append(Step(tuple(launches), instances))
     workspace, total = _workspace(program, numeric)
     return Lowered(
@@ -127,12 +146,15 @@ def run(
 
 @dataclass(frozen=True)
 class _Form:
-    """A variant with the nest that it is of."""
+    """A variant with the nest and the program that it is of."""
 
+    program: t.Program
     nest: t.Nest
     axes: Axes
     placement: Placement
     variant: Variant
+    schedule: tuple[str, ...] = ()
+    """what was done to the nest for it"""
 
 
 def _asynchronous(
@@ -147,9 +169,7 @@ def _asynchronous(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin
-        )
+        products = plan_products(nest, axes, target, candidate.warps, "auto", scheduled.origin)
         assert products is not None
         assignment = AsynchronousAssignment(
             program, nest, axes, placement, target, candidate, products
@@ -159,7 +179,18 @@ def _asynchronous(
         return [], str(reason)
     except TileError as error:
         return [], error.diagnostics[0].message
-    return [_Form(nest, axes, placement, v) for v in variants], ""
+    return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
+
+
+def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
+    """Whether every nest with products takes the target's asynchronous form."""
+    for nest in program.nests:
+        if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            forms, _ = _asynchronous(program, nest, target, candidate)
+            if not forms:
+                return False
+    return True
 
 
 def _said(
@@ -240,7 +271,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     return Launch(
         kernel.name,
-        _numbers(variant.condition, numeric),
+        _numbers(_condition(kernel, variant), numeric),
         grid,
         kernel.threads,
         kernel.arguments,
@@ -248,6 +279,17 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.cluster,
         1 if variant.asynchronous is not None else 0,
     )
+
+
+def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
+    """The variant's, and that each tensor with a map can have it."""
+    maps = [a.addressable for a in kernel.arguments if isinstance(a, TensorMapArgument)]
+    if not maps:
+        return variant.condition
+    parts: list[LaunchCondition] = []
+    for condition in (variant.condition, *maps):
+        parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    return AllOf(tuple(dict.fromkeys(parts)))
 
 
 def _numbers(condition: LaunchCondition, numeric: Callable[[Sym], Sym]) -> LaunchCondition:

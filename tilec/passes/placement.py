@@ -36,6 +36,8 @@ class Placement:
     hazards: dict[int, t.Store | t.Atomic] = field(default_factory=dict)
     sinks: dict[int, list[t.Op]] = field(default_factory=dict)
     products: bool = False
+    places: dict[int, dict[tuple[int, int], t.Op]] = field(default_factory=dict)
+    """the sinks of a value, each with the place of it that takes the value"""
 
 
 def place(nest: t.Nest) -> Placement:
@@ -78,7 +80,7 @@ def from_memory(value: t.Value, definitions: Definitions) -> bool:
 
 
 def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> list[t.Op]:
-    sinks: dict[int, t.Op] = {}
+    sinks: dict[tuple[int, int], t.Op] = {}
     for user in definitions.users[value.id]:
         if (
             isinstance(user, t.Dot)
@@ -87,10 +89,16 @@ def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> lis
         ):
             continue  # staged in shared memory by the product itself
         if is_inline_kind(user) and user.outs and user.out.type.rank:
-            for sink in found.sinks[user.out.id]:
-                sinks[id(sink)] = sink
+            for key, sink in found.places[user.out.id].items():
+                sinks[key] = sink
+        elif found.products and isinstance(user, t.For):
+            # each carried name is a sink of its own
+            for n, c in enumerate(user.carried):
+                if c.next is value or c.initial is value:
+                    sinks[id(user), n] = user
         else:
-            sinks[id(user)] = user
+            sinks[id(user), 0] = user
+    found.places[value.id] = sinks
     return list(sinks.values())
 
 

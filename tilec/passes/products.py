@@ -38,6 +38,9 @@ measured slower on an H200."""
 MOST_ACCUMULATORS = 128
 """More than this, and twice the warps are taken."""
 
+MOST_ROW_WARPS = 12
+"""Warps that share the rows of a tile, each block of 16 rows one."""
+
 WHOLE_ROWS_FROM = 64
 """Rows from which a row of accumulators stays within one warp: fewer would leave warps idle."""
 
@@ -288,6 +291,8 @@ def _geometry(
         count = max(count, 2 if not whole_rows else 1)
         if whole_rows and row_extent >= 128:
             count = max(count, 8)
+        if whole_rows and row_extent % 48 == 0 and row_extent // 16 <= MOST_ROW_WARPS:
+            count = row_extent // 16  # three warps for 48 rows, and no row twice
     row_warps = _row_warps(count, row_extent, column_extent, whole_rows)
     column_warps = 1 if whole_rows else count // row_warps
     found.warps, found.row_warps = row_warps * column_warps, row_warps
@@ -378,7 +383,7 @@ def _row_warps(count: int, row_extent: int, column_extent: int, whole_rows: bool
     """Warps along the rows: the most nearly square warp tiles, in blocks of 16 x 16."""
     most = max(1, -(-row_extent // 16))
     if whole_rows:
-        return min(count, _floor_power(most))
+        return most if count == most else min(count, _floor_power(most))
     best, best_cost = 1, None
     options = [r for r in (1, 2, 4, 8, 16, 32) if r <= count and count % r == 0]
     for r in options:

@@ -1,11 +1,11 @@
 """Waits for asynchronous products: in front of the first op that touches what a group reads or writes, the weakest that covers it.
 
-    start s; commit             start s; commit
-    start acc; commit           start acc; commit
-    max_s = … s …          ->   wait 1; release k        the group of s is done, that of acc goes on
-    p = exp(s - max_s)          max_s = … s …
-                                wait 0; release v        long functions run when no product is under way
-                                p = exp(s - max_s)
+start s; commit             start s; commit
+start acc; commit           start acc; commit
+max_s = … s …          ->   wait 1; release k        the group of s is done, that of acc goes on
+p = exp(s - max_s)          max_s = … s …
+                            wait 0; release v        long functions run when no product is under way
+                            p = exp(s - max_s)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilec.runtime.cuda_driver import DriverError, DriverLaunch, cuda_driver
-from tilec.runtime.launching import ConcreteLaunch
+from tilec.runtime.launching import ConcreteLaunch, architecture_for
 from tilec.source.diagnostics import TileError, fail
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """`sm_90`."""
-        return "sm_{}{}".format(*self.capability)
+        """What a kernel for this device is compiled for: `sm_90a`. Raises TileError (E0812)."""
+        return architecture_for(self.capability)
 
     @property
     def l2_bytes(self) -> int:

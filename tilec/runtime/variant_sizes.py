@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 
 from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition, Step, TargetPlan
@@ -19,6 +20,9 @@ _FEW = 3
 _FAR = 1 << 31
 """Where the search for a threshold ends: no dimension is larger."""
 
+_MOST = 1 << 27
+"""Elements of the largest tensor of a set: limits of addresses and of tensor maps are no sizes to run at."""
+
 _BASE = 1 << 20
 """An address that every alignment divides."""
 
@@ -32,7 +36,8 @@ class VariantSizes:
 
 
 def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
-    """Sets just below, at and above each threshold, at multiples of what vectors need, and with shifted addresses.
+    """Sets just below, at and above each threshold, at multiples of what vectors need, and with shifted addresses, at thresholds too
+    where another variant runs there.
 
     The other dimensions are small. Always the same for a program; every set satisfies the contracts.
     """
@@ -49,6 +54,14 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
         shifts.append(dict.fromkeys(asked, 1))
     for offsets in ({}, *shifts):
         found += _set(program, vectors, offsets)
+    # variants for addresses that are nowhere aligned have thresholds of their own
+    chosen = {k for one in found for k in chosen_variants(program, target, one)}
+    for name, numbers in values.items():
+        for number, offsets in product(numbers, shifts):
+            for one in _set(program, {name: number}, offsets):
+                more = set(chosen_variants(program, target, one)) - chosen
+                found += [one] if more else []
+                chosen |= more
     return [one for n, one in enumerate(found) if one not in found[:n]]
 
 
@@ -97,7 +110,11 @@ def _set(
 ) -> list[VariantSizes]:
     """One set with every dimension given, or none where the contracts forbid it."""
     dims = repaired(program, {v.name: wanted.get(v.name, _FEW) for v in program.dims})
-    return [] if dims is None else [VariantSizes(dims, dict(offsets))]
+    if dims is None:
+        return []
+    env = {**program.tiles, **dims}
+    largest = max(prod(evaluate_sym(d, env) for d in t.dims) for t in program.tensors)
+    return [VariantSizes(dims, dict(offsets))] if largest <= _MOST else []
 
 
 def _conditions(step: Step) -> Iterator[LaunchCondition]:

@@ -99,9 +99,10 @@ _OPENING = frozenset(
     ]
 )
 _INFIX = frozenset(["in", "by", "where", "key", "within", "strides"])
-_OPERAND_END = frozenset(
+OPERAND_END = frozenset(
     {"NAME", "INTEGER", "FLOAT", "STRING", "TRUE", "FALSE", "NONE", "RPAR", "RSQB"}
 )
+"""Lexemes that end an operand: an operator after one has two operands, a bracket belongs to it."""
 _NAME_FOLLOWS = frozenset({"EQUAL", "AUGMENT", "LSQB", "DOT", "COMMA"})
 _OPERATORS = frozenset(
     {
@@ -268,7 +269,7 @@ class Reader:
             keyword = not before and not self.brackets and after not in _NAME_FOLLOWS
             keyword = keyword and (after != "COLON" or word.text == "check")
         elif word.text in _INFIX:
-            keyword = before in _OPERAND_END or (
+            keyword = before in OPERAND_END or (
                 word.text == "within" and before == "CHECK" and after == "NAME"
             )
         elif word.text == "inout":

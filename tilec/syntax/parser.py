@@ -7,6 +7,7 @@ next declaration, so that all declarations report theirs.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,13 +40,10 @@ def _machine() -> tuple[Lark, Alphabet]:
 
 def parse(source: Source, sink: Sink) -> Module:
     """The module that `source` says, without the declarations that have an error; those go to `sink`."""
-    starts = [m.start() for m in _DECLARATION.finditer(source.text)]
-    if not starts or starts[0] != 0:
-        starts.insert(0, 0)
     items: list[Item] = []
     comments: list[Comment] = []
     errors = 0
-    for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
+    for start, end in _parts(source):
         if errors == ERROR_LIMIT:
             sink.error(
                 "E0113",
@@ -60,6 +58,21 @@ def parse(source: Source, sink: Sink) -> Module:
             for diagnostic in error.diagnostics:
                 sink.add(diagnostic)
     return Module(source, tuple(items), tuple(comments), span=Span(source, 0, len(source.text)))
+
+
+def lexemes(source: Source, comments: list[Comment]) -> Iterator[Lexeme]:
+    """The lexemes of `source`, layout included; comments are appended to `comments`. Raises TileError."""
+    _, letters = _machine()
+    for start, end in _parts(source):
+        yield from Reader(letters, source, start, end, comments)
+
+
+def _parts(source: Source) -> list[tuple[int, int]]:
+    """Where each declaration starts and the next begins; what stands before the first is a part, too."""
+    starts = [m.start() for m in _DECLARATION.finditer(source.text)]
+    if not starts or starts[0] != 0:
+        starts.insert(0, 0)
+    return list(zip(starts, [*starts[1:], len(source.text)], strict=True))
 
 
 def _declarations(

@@ -15,8 +15,8 @@ from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DT
 PRODUCT_TILES = (128, 128, 64)
 """`auto` tile sizes of a product where one warp multiplies."""
 
-WARPGROUP_TILES = (128, 256, 64)
-"""The same where a warpgroup does: each 64 rows by all columns."""
+WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64), PRODUCT_TILES)
+"""The same where a warpgroup does, each 64 rows by all columns: the first that the asynchronous form has registers for."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ class Target:
     window_registers: int = 64
     """registers that a thread of a row kernel needs where rows start anywhere: where the row starts, what is left of it, a vector that
     is shifted; measured with ptxas"""
-    product_tiles: tuple[int, ...] = PRODUCT_TILES
-    """`auto` tile sizes of a kernel with a product, in the order declared; further ones are as the last"""
+    product_tiles: tuple[tuple[int, ...], ...] = (PRODUCT_TILES,)
+    """choices of `auto` tile sizes of a kernel with a product, in the order declared (further ones are as the last): the first that suits
+    the target's best form of products, else the last"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64

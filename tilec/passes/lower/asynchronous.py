@@ -13,27 +13,20 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
-from tilec.ir.symbolic import Sym, Var
-from tilec.passes.asynchronous import (
-    CHUNK_ROWS,
-    CHUNKS_UNDER_WAY,
-    TRANSPOSABLE,
-    WIDEST_PIECE,
-    Asynchronous,
-    Channel,
-    Departure,
-    Site,
-    TensorBox,
-    load_box,
-    tensor_box,
-)
+from tilec.ir.symbolic import Sym
+from tilec.ir.tensor_maps import ALIGNMENT
+from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.boxes import TensorBox, ends_inside, load_box
+from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
-from tilec.passes.lower.lines import rounded_fragment
-from tilec.passes.lower.products import accumulators, left_operand, products_of
+from tilec.passes.lower.leaving import Leaving
+from tilec.passes.lower.left import left_operand
+from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
+from tilec.source.text import NOWHERE, Span
 
 
 class Roles:
@@ -77,7 +70,9 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
-        self.leaving = Leaving(context, form.departure, form.warpgroups) if form.departure else None
+        self.leaving: Leaving | None = None
+        if form.departure is not None:
+            self.leaving = Leaving(context, form.departure, form.warpgroups, self.map_of)
 
     def _peers(self, channel: Channel) -> int:
         """CTAs whose copies land in this CTA's slots."""
@@ -108,8 +103,7 @@ class Roles:
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
-            a.RingDeclare(self.rings[c], c.slots, filled, span=k.NOWHERE)
-            for c in self.form.channels
+            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE) for c in self.form.channels
         ]
 
     def _walk(self, block: t.Block) -> None:
@@ -150,7 +144,7 @@ class Roles:
         span = site.loads[-1].span
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
-            a.BarrierExpect(full, ring, channel.bytes, span=span),
+            a.BarrierExpect(full, ring, channel.bytes, self.form.by_rows, span=span),
         ]
         for operand, load in zip(site.operands, site.loads, strict=True):
             self._copy(self.buffers[operand.source.id], load, ring, full)
@@ -159,11 +153,16 @@ class Roles:
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
+        if self.form.by_rows:
+            self._copy_rows(buffer, load, box, ring, full)
+            return
         sharing = self.form.sharing
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
         panels = buffer.cols // buffer.panel
-        share = "none" if not shared else "panels" if panels % peers == 0 and panels > 1 else "rows"
+        share: a.Share = "none"
+        if shared:
+            share = "panels" if panels % peers == 0 and panels > 1 else "rows"
         rows = buffer.rows // peers if share == "rows" else buffer.rows
         name = self.map_of(load.access.tensor, box, buffer, rows)
         coordinates = tuple(context.index(start) for start in reversed(box.start))
@@ -176,10 +175,27 @@ class Roles:
                 coordinates,
                 len(box.dims) - 1 - box.row,
                 peers,
-                share,  # type: ignore[arg-type]
+                share,
                 span=load.span,
             )
         )
+
+    def _copy_rows(
+        self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str, full: str
+    ) -> None:
+        """A tile row by row, through a map of the tensor as one line."""
+        context = self.context
+        line = Sym.of(1)
+        first = Sym.of(0)
+        for dim, stride, start in zip(box.dims, box.strides, box.start, strict=True):
+            line = line * dim
+            first = first + start * stride
+        one, shortest = Sym.of(1), Sym.of(8 * ALIGNMENT // buffer.rep.bits)
+        flat = TensorBox((one, line), (shortest, one), (Sym.of(0), first), 0, 1, box.inner)
+        name = self.map_of(load.access.tensor, flat, buffer, 1)
+        pitch = context.index(box.strides[box.row])
+        at = context.index(first)
+        context.out.append(a.RowCopies(name, buffer, ring, full, at, pitch, span=load.span))
 
     def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
@@ -199,7 +215,9 @@ class Roles:
         )
         if parts not in self.maps:
             name = context.names.unique(f"{tensor.name}_map")
-            self.maps[parts] = TensorMapArgument(name, tensor.name, tensor.dtype, *parts[1:])
+            # products take f32 as tf32: the copy rounds, where the instruction would cut off
+            dtype = TF32 if tensor.dtype == F32 else tensor.dtype
+            self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:])
         return self.maps[parts].name
 
     # ---- the consumers
@@ -220,8 +238,8 @@ class Roles:
         """Let a tile leave by bulk copies; says whether it does."""
         if self.leaving is None or self.leaving.departure.store is not op:
             return False
-        self.leaving.store(self)
-        self.leaving.final = self.leaving.chunks(self)
+        self.leaving.store()
+        self.leaving.final = self.leaving.chunks()
         return True
 
     def arrive(self, load: t.Load) -> None:
@@ -297,12 +315,14 @@ class Roles:
         """Wait for the product of the trip before, and release its slots."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-        trip = k.Index(Sym.of(context.definitions.loops[op.out.id][-1].index), I32)
+        loop = context.definitions.loops[op.out.id][-1]
+        assert isinstance(loop, t.For)
+        trip = k.Index(Sym.of(loop.index), I32)
         body = tuple(x for channel in ending for x in self._release(channel, previous=True))
         context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
         context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trip=trip))
+            context.out.append(self.leaving.chunks(trip=trip))
 
     def _meets_edges(self, dot: t.Dot) -> bool:
         """Whether a product is the first to read a tile with edges to clear."""
@@ -318,6 +338,8 @@ class Roles:
         context = self.context
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
+        if self.form.by_rows:
+            box = ends_inside(box, operand.k_axis)
         first, last = box.inner[operand.k_axis]
         buffer = self.buffers[operand.source.id]
         extent = (buffer.rows, buffer.cols)[operand.k_axis]
@@ -331,7 +353,7 @@ class Roles:
             last = None
         return first, last
 
-    def _clear_edges(self, operand: Staged, span: k.Span) -> None:
+    def _clear_edges(self, operand: Staged, span: Span) -> None:
         """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
         context = self.context
         first, last = self._edges(operand)
@@ -411,9 +433,7 @@ class Roles:
         """The product of a loop that does nothing else with its accumulators: the wait for it may stand behind the next one's
         start."""
         dot = running_sum(loop, self.context.definitions)
-        if dot is None:
-            return None
-        sites = self._sites_of(dot)
+        sites = self._sites_of(dot) if dot is not None else []
         alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
         return dot if alone else None
 
@@ -440,7 +460,7 @@ class Roles:
         context = self.context
         some = context.facts.prove_nonnegative(loop.trips - 1)
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(self, trips=trips, least=int(some)))
+            context.out.append(self.leaving.chunks(trips=trips, least=int(some)))
         for value in sorted(self.form.early) if self.leaving is not None else ():
             load = context.definitions.defining[value]
             axes = context.loop_axes(load.outs[0])
@@ -481,122 +501,16 @@ def _is_zero(value: t.Value, definitions: Definitions) -> bool:
             return False
 
 
-class Leaving:
-    """A tile on its way out: packed registers and coordinates that outlive their instance, and the chunks' shared memory."""
-
-    def __init__(self, context: Context, departure: Departure, warpgroups: int):
-        self.context = context
-        self.departure = departure
-        store = departure.store
-        name = store.access.tensor
-        rep = context.program.tensor(name).dtype
-        self.box = tensor_box(context.program, store.access, context.facts)
-        row, col = (
-            context.variant.level.axes[c.number]
-            for c in context.axes.of_access(store)
-            if c is not None
-        )
-        self.axes = (row, col)
-        self.blocks = row.layout.steps // 2
-        self.panels = col.layout.capacity // departure.columns
-        paired = self.blocks * self.panels % CHUNKS_UNDER_WAY == 0
-        self.under_way = CHUNKS_UNDER_WAY if paired else 1
-        slots = 4 * warpgroups * self.under_way
-        self.buffer = a.PanelBuffer(
-            context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
-        )
-        self.fragment = k.Fragment(
-            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
-        )
-        self.before: list[k.Op] = []
-        self.map = ""
-        self.final: k.Op = a.BulkDrain()
-        self.places: list[k.Fragment] = []
-        for n in range(len(self.box.dims)):
-            end = "row" if n == self.box.row else "col" if n == self.box.col else f"at{n}"
-            self.places.append(k.Fragment(context.names.unique(f"{name}_{end}"), I32))
-        if departure.deferred:
-            self.before.append(
-                k.Declare(self.fragment, k.Apply("convert", (k.Literal_(0.0, F32),), rep))
-            )
-            for n, place in enumerate(self.places):
-                # behind the tensor's end: what leaves before there is anything is left out
-                first = context.index(self.box.dims[n]) if n == self.box.row else k.Literal_(0, I32)
-                self.before.append(k.Declare(place, first))
-
-    def chunks(
-        self,
-        roles: Roles,
-        trip: k.Expr | None = None,
-        trips: k.Expr | None = None,
-        least: int = 0,
-        only: int | None = None,
-    ) -> a.SendChunks:
-        """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
-        if not self.map:
-            name = self.departure.store.access.tensor
-            self.map = roles.map_of(name, self.box, self.buffer, CHUNK_ROWS)
-        return a.SendChunks(
-            self.fragment,
-            self.buffer,
-            self.map,
-            tuple(k.Local(p.name, I32) for p in reversed(self.places)),
-            len(self.places) - 1 - self.box.row,
-            self.blocks,
-            self.panels,
-            self.under_way,
-            trip=trip,
-            trips=trips,
-            least=least,
-            only=only,
-            span=self.departure.store.span,
-        )
-
-    def store(self, roles: Roles) -> None:
-        """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
-        context = self.context
-        store = self.departure.store
-        deferred = self.departure.deferred
-        if deferred:
-            rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
-        thread = Sym.of(Var("thread", "local"))
-        warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
-        for n, place in enumerate(self.places):
-            start = self.box.start[n] + (warp if n == self.box.row else 0)
-            value = context.index(start)
-            if deferred:
-                context.out.append(k.Assign(place, value, span=store.span))
-            else:
-                context.out.append(k.Let(place.name, I32, value, span=store.span))
-        if not deferred:
-            context.out.append(k.Declare(self.fragment, None, span=store.span))
-            for number in range(self.blocks * self.panels):
-                # one after the other: the accumulators and a chunk at a time are all that registers hold
-                parts = self._parts(number)
-                rounded_fragment(
-                    context, store.value, self.axes, self.fragment, store.span, False, parts
-                )
-                context.out.append(self.chunks(roles, only=number))
-
-    def _parts(self, number: int) -> tuple[k.Part, ...]:
-        """The steps of a chunk along rows and columns."""
-        block, panel = divmod(number, self.panels)
-        row, col = self.axes
-        steps = self.departure.columns // 8
-        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
-        return tuple(p for p in parts if p.count < p.axis.layout.steps)
-
-    def after(self) -> list[k.Op]:
-        """Behind the last instance."""
-        last = [self.final] if self.departure.deferred else []
-        return [*last, a.BulkDrain()]
-
-
 def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
     """The kernel with its roles, maps, rings and barriers."""
     form = roles.form
     both = a.Roles(
-        form.threads, form.registers[0], form.registers[1], producer, roles.consumer(kernel.body)
+        form.threads,
+        form.registers[0],
+        form.registers[1],
+        producer,
+        roles.consumer(kernel.body),
+        form.by_rows,
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""
@@ -613,9 +527,7 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
         grid=tuple(
-            replace(d, backwards=False, paired=True)
-            if d.backwards and d is kernel.grid[-1]
-            else d
+            replace(d, backwards=False, paired=True) if d.backwards and d is kernel.grid[-1] else d
             for d in kernel.grid
         ),
         body=(both,),

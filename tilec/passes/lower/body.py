@@ -203,7 +203,12 @@ class Body(AddressBuilder):
         """A comparison of index tiles by rows and columns of accumulators, as a number of the row against one of the register: the
         latter is a constant of the unrolled loop."""
         fast = coords[-1] if len(coords) == 2 else None
-        if op.op not in COMPARISONS or fast is None or not fast.vectorised or fast.layout.is_blocked:
+        if (
+            op.op not in COMPARISONS
+            or fast is None
+            or not fast.vectorised
+            or fast.layout.is_blocked
+        ):
             return None
         if self.context.variant.asynchronous is None:
             return None

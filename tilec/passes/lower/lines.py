@@ -8,7 +8,7 @@ from tilec.ir.layouts import fragment_lines
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords, vector_access
 from tilec.passes.lower.context import Context
-from tilec.passes.lower.products import unrounded
+from tilec.passes.lower.left import unrounded
 from tilec.source.text import Span
 
 

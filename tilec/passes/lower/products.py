@@ -1,27 +1,18 @@
-"""Products: operands into shared memory, rings of copies ahead of a loop, the instruction itself.
-
-A loop with staged loads becomes
-
-    for stage in 0 .. stages-2:  copies of trip `stage` ; commit
-    for trip:
-        wait ; barrier                                  the tiles of this trip are there, the oldest slot is free
-        products on slot trip % stages, and everything else
-        copies of trip + stages - 1 ; commit
-"""
+"""Products: operands into shared memory, accumulators, the instruction itself."""
 
 from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import blocked
-from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate, padding
 from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.left import left_fragment, unrounded
 from tilec.passes.lower.wmma import multiply, operand_registers
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
-from tilec.passes.uses import all_ops, operands, syms_of
+from tilec.passes.uses import all_ops
 from tilec.source.text import Span
 
 
@@ -86,65 +77,6 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
     )
     context.tiles.append(tile)
     return tile
-
-
-def rings(context: Context, loop: t.For) -> list[tuple[ProductPlan, Staged]]:
-    """Loads in the body of a loop that its products consume and whose addresses a later trip's can be computed ahead; none where a
-    ring has one stage."""
-    found: list[tuple[ProductPlan, Staged]] = []
-    seen: set[int] = set()
-    if context.variant.stages == 1:
-        return found
-    for plan in products_of(context).plans.values():
-        for operand in (plan.a, plan.b):
-            if not isinstance(operand, Staged) or operand.load is None or operand.turned:
-                continue
-            around = context.definitions.loops[operand.load.out.id]
-            if not around or around[-1] is not loop or operand.source.id in seen:
-                continue
-            if _ahead(context, operand.load, loop) is not None:
-                seen.add(operand.source.id)
-                found.append((plan, operand))
-    return found
-
-
-def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
-    """The scalar ops of a loop's body that a load's address needs, in order; None where it needs more than those."""
-    needed: dict[int, t.Op] = {}
-    inside = {v.id for op in loop.body.ops for v in op.outs} | {c.entry.id for c in loop.carried}
-
-    def visit(op: t.Op) -> bool:
-        values = [v.id for v in operands(op)]
-        for sym in syms_of(op):
-            values += [v.key for v in sym.variables if v.kind == "value"]
-        for number in values:
-            if number not in inside:
-                continue
-            source = context.definitions.defining[number]
-            value = context.definitions.values[number]
-            plain = isinstance(
-                source,
-                t.Load
-                | t.Elementwise
-                | t.Cast
-                | t.FromSym
-                | t.Constant
-                | t.Iota
-                | t.Full
-                | t.Rearrange
-                | t.Scalar
-                | t.Fill,
-            )
-            if not plain or not visit(source):
-                return False
-            if value.type.rank == 0:
-                needed[number] = source
-        return True
-
-    if not visit(load):
-        return None
-    order = {id(op): n for n, op in enumerate(loop.body.ops)}
-    return sorted(needed.values(), key=lambda op: order[id(op)])
 
 
 def _pointers_fit(context: Context) -> bool:
@@ -369,7 +301,8 @@ def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
-    short = words > target.registers_per_thread and col.layout.steps % 2 == 0
+    limit = min(target.registers_per_thread, target.registers_per_sm // level.threads)
+    short = words > limit and col.layout.steps % 2 == 0
     return 2 if short and col.layout.steps > 2 else 0
 
 
@@ -467,150 +400,6 @@ def _only_into(context: Context, value: t.Value, op: t.Dot) -> bool:
         if not _only_into(context, user.out, op):
             return False
     return True
-
-
-def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
-    """The left operand in registers, 0 where a consumed coordinate is absent."""
-    source = operand.source
-    axes = context.ordered(context.loop_axes(source))
-    name = context.names.unique(source.name or "left")
-    fragment = k.Fragment(name, source.type.dtype, axes)
-    context.out.append(k.Declare(fragment, None, span=op.span))
-    pack_left(context, source, fragment, op.span)
-    return fragment
-
-
-def left_operand(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
-    """The same; a carried name that was packed in the trip before is taken as it is."""
-    held = context.fragments.get(operand.source.id)
-    if held is not None and held.rep == operand.source.type.dtype and is_packed(context, operand.source):
-        return held
-    return left_fragment(context, operand, op)
-
-
-def is_packed(context: Context, value: t.Value) -> bool:
-    """Whether a carried name is nothing but the left operand of products: it is held as they take it."""
-    if context.variant.asynchronous is None or value.type.dtype.bits >= 32 or value.type.rank != 2:
-        return False
-    source = context.definitions.defining.get(value.id)
-    if not isinstance(source, t.For):
-        return False
-    entries = [c for c in source.carried if value in (c.entry, c.result)]
-    users = [u for c in entries for v in (c.entry, c.result) for u in context.definitions.users[v.id]]
-    return bool(users) and all(isinstance(u, t.Dot) and u.a in (entries[0].entry, entries[0].result) for u in users)
-
-
-def pack_left(context: Context, source: t.Value, fragment: k.Fragment, span: Span) -> None:
-    """A left operand into a fragment."""
-    coords = context.loop_axes(source)
-    body = Body(context, context.ordered(coords))
-    rep = source.type.dtype
-    value = unrounded(context, source)
-    body.count(value)
-    expr = body.value(value, coords)
-    guards = Guards()
-    if coords[1] is not None:
-        guards.add(padding(context, coords[1]))
-    guards.add(body.axis_presence(source.type.axes[1], coords[1]))
-    if guards.all:
-        zero = converted(k.Literal_(0.0, F32), expr.rep)
-        expr = k.Apply("where", (conjunction(guards.all), expr, zero), expr.rep)
-    if expr.rep == rep:
-        body.finish(Guards(), [k.Assign(fragment, expr)], [], span)
-        return
-    fast = next(a for a in body.axes if a.vectorised)
-    pair = k.Fragment(body.local_name(f"{fragment.name}_wide"), expr.rep, (fast,), local=True)
-    body.loads.append(k.Declare(pair, None))
-    body.finish(Guards(), [k.Assign(pair, expr)], [k.ConvertVector(fragment, pair)], span)
-
-
-def unrounded(context: Context, value: t.Value) -> t.Value:
-    """The value before a conversion between floats that the packed form does."""
-    op = context.definitions.defining.get(value.id)
-    floats = isinstance(op, t.Cast) and op.arg.type.dtype == F32 and value.type.dtype.is_float
-    return (
-        op.arg if isinstance(op, t.Cast) and floats and value.id not in context.fragments else value
-    )
-
-
-# ---------------------------------------------------------------------------------------------- rings
-
-
-class Ring:
-    """The rings of one loop: what to emit in front of it and at the head of its body."""
-
-    def __init__(self, context: Context, loop: t.For, trips: k.Expr):
-        self.context = context
-        self.loop = loop
-        self.trips = trips
-        self.members = rings(context, loop)
-        self.stages = context.variant.stages
-        self.tiles: list[tuple[Staged, k.TileBuffer, tuple[k.LoopAxis, k.LoopAxis]]] = []
-        for plan, operand in self.members:
-            buffer = declare_tile(context, operand, plan, self.stages)
-            self.tiles.append((operand, buffer, tile_axes(context, operand, plan)))
-
-    def prologue(self) -> None:
-        """The first trips' copies."""
-        context = self.context
-        stage = context.names.unique("stage")
-        outer, context.out = context.out, []
-        self._copies(Sym.of(Var(stage, "trip")), k.Local(stage, I32))
-        body = tuple(context.out)
-        context.out = outer
-        context.out.append(
-            k.Loop(stage, k.Literal_(self.stages - 1, I32), body, span=self.loop.span)
-        )
-
-    def head(self, name: str) -> None:
-        """Wait for this trip's tiles."""
-        context = self.context
-        current = Sym.of(Var(name, "trip"))
-        slot: k.Expr = k.Index(current % self.stages, I32)
-        context.out.append(k.WaitGroup(self.stages - 2, span=self.loop.span))
-        context.out.append(
-            k.CtaSync("this trip's tiles have landed, those of the last trip are read")
-        )
-        for operand, buffer, _ in self.tiles:
-            context.staged[operand.source.id] = k.TileAddress(buffer.name, slot)
-            context.ring_values.add(operand.source.id)
-
-    def tail(self, name: str) -> None:
-        """Start the copies of a later trip: behind this trip's work, whose first operands they must not delay."""
-        context = self.context
-        following = context.names.unique(f"{name}_next")
-        current = Sym.of(Var(name, "trip"))
-        context.out.append(k.Let(following, I32, k.Index(current + (self.stages - 1), I32)))
-        later = Sym.of(Var(following, "trip"))
-        self._copies(later, k.Index(later % self.stages, I32))
-
-    def _copies(self, trip: Sym, slot: k.Expr) -> None:
-        """The copies of one trip, if there is such a trip, and the end of their group."""
-        context = self.context
-        outer, context.out = context.out, []
-        context.limits.append({})
-        words = set(context.names.used)
-        scalars, names = dict(context.scalars), dict(context.value_names)
-        context.renames[self.loop.index] = trip
-        done: set[int] = set()
-        for operand, buffer, axes in self.tiles:
-            assert operand.load is not None
-            for op in _ahead(context, operand.load, self.loop) or []:
-                if id(op) not in done:
-                    done.add(id(op))
-                    context.lower_scalar(op)
-            emit_copy(context, operand, axes, k.TileAddress(buffer.name, slot))
-        del context.renames[self.loop.index]
-        context.scalars, context.value_names = scalars, names
-        context.names.used = words | context.lasting_names()
-        context.limits.pop()
-        copies = tuple(context.out)
-        context.out = outer
-        index = k.Index(trip, I32)
-        context.out.append(
-            k.IfUniform(k.Apply("lt", (index, self.trips), BOOL), copies, span=self.loop.span)
-        )
-        context.out.append(k.Commit())
 
 
 def staged_loads(context: Context) -> dict[int, tuple[ProductPlan, Staged]]:

@@ -52,9 +52,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         body.prelude.append(k.Let(axis.step, I32, k.Index(number, I32)))
         body.finish(guards, [k.Accumulate(partial, op.op, element)], [], op.span)
         each = k.Accumulate(target, op.op, k.Element(partial, dtype))
-        context.out.append(
-            k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span)
-        )
+        context.out.append(k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span))
     for n in op.axes:
         axis = coords[n]
         if axis is not None and not op.partial:

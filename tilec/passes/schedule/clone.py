@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tilec.ir import tile_ir as t
@@ -57,7 +57,9 @@ class Cloner:
         """One copy. Loops and branches are not copied."""
         assert not isinstance(op, t.For | t.If), "a loop inside a rotated loop"
         changed = {
-            f.name: self._any(getattr(op, f.name)) for f in fields(op) if f.name not in ("outs", "span")
+            f.name: self._any(getattr(op, f.name))
+            for f in fields(op)
+            if f.name not in ("outs", "span")
         }
         outs = []
         for out in op.outs:
@@ -90,14 +92,26 @@ class Cloner:
                 new = self.values.get(node.index)
                 trips = None if node.trips is None else self.sym(node.trips)
                 return replace(
-                    node, index=node.index if new is None else new.id, size=self.sym(node.size), trips=trips
+                    node,
+                    index=node.index if new is None else new.id,
+                    size=self.sym(node.size),
+                    trips=trips,
                 )
             case tuple():
                 return tuple(self._any(part) for part in node)
-            case t.Axis() | t.TileType() | t.Access() | t.AtScalar() | t.AtSpan() | t.AtTile() | t.Below() | t.AtLeast():
-                if not is_dataclass(node):
-                    return node
-                return replace(node, **{f.name: self._any(getattr(node, f.name)) for f in fields(node)})
+            case (
+                t.Axis()
+                | t.TileType()
+                | t.Access()
+                | t.AtScalar()
+                | t.AtSpan()
+                | t.AtTile()
+                | t.Below()
+                | t.AtLeast()
+            ):
+                return replace(
+                    node, **{f.name: self._any(getattr(node, f.name)) for f in fields(node)}
+                )
             case _:
                 return node
 

@@ -17,10 +17,11 @@ Absent columns become -inf before the maximum, and 0 by the exponential: nothing
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.passes import eliminate_dead
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
 from tilec.passes.uses import Definitions, all_ops, operands
@@ -199,8 +200,14 @@ class _Circle:
             found += [x for x in self._makers(arg) if x not in found]
         return [*found, op]
 
-    def _scalar(self, ops: list[t.Op], kind: type, dtype: object = F32, **fields_: object) -> t.Value:
-        value = t.Value(self.numbers.next, t.TileType(dtype), "")  # type: ignore[arg-type]
+    def _scalar(
+        self,
+        ops: list[t.Op],
+        kind: Callable[..., t.Op],
+        dtype: DType = F32,
+        **fields_: object,
+    ) -> t.Value:
+        value = t.Value(self.numbers.next, t.TileType(dtype), "")
         self.numbers.next += 1
         ops.append(kind(outs=(value,), **fields_))
         return value

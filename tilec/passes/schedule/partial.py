@@ -36,7 +36,10 @@ def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
             held = numbers.fresh(c.result)
             carried.append(replace(c, result=held))
             behind.append(t.Combine(outs=(c.result,), arg=held, span=found.span))
-        body = tuple(replace(x, partial=True) if id(x) in partial else x for x in op.body.ops)
+        body = tuple(
+            replace(x, partial=True) if isinstance(x, t.Reduce) and id(x) in partial else x
+            for x in op.body.ops
+        )
         results = tuple(c.result for c in carried)
         ops.append(replace(op, outs=results, carried=tuple(carried), body=t.Block(body)))
         ops += behind
@@ -57,7 +60,11 @@ def _sum_into(carried: t.Carried, loop: t.For, definitions: Definitions) -> t.Re
         reduce = definitions.defining.get(second.id)
         if not isinstance(reduce, t.Reduce) or reduce.op != "sum" or reduce.arg.type.rank != 2:
             continue
-        if reduce.axes != (1,) or definitions.users[second.id] != [added] or reduce not in loop.body.ops:
+        if (
+            reduce.axes != (1,)
+            or definitions.users[second.id] != [added]
+            or reduce not in loop.body.ops
+        ):
             continue
         if first is carried.entry and definitions.users[first.id] == [added]:
             return reduce

@@ -171,8 +171,10 @@ def _reaches(value: t.Value, entry: t.Value, inside: dict[int, t.Op]) -> bool:
     if value is entry:
         return True
     op = inside.get(value.id)
-    return op is not None and not isinstance(op, t.Dot) and any(
-        _reaches(v, entry, inside) for v in operands(op)
+    return (
+        op is not None
+        and not isinstance(op, t.Dot)
+        and any(_reaches(v, entry, inside) for v in operands(op))
     )
 
 
@@ -253,9 +255,7 @@ def _rotated(
     finals: dict[int, t.Value] = {c.entry.id: ends[c.entry.id] for c in own}
     for dot in parts.dots:
         c = parts.accumulators[dot.out.id]
-        clone = _product(
-            dot, ends[dot.a.id], last.value(dot.b), ends[c.entry.id], numbers, origin
-        )
+        clone = _product(dot, ends[dot.a.id], last.value(dot.b), ends[c.entry.id], numbers, origin)
         ops.append(clone)
         finals[c.entry.id] = clone.out
     ops += _results(loop, finals, numbers, facts)
@@ -275,9 +275,7 @@ def _product(
     return replace(dot, outs=(out,), a=a, b=b, accumulate=accumulate)
 
 
-def _results(
-    loop: t.For, finals: dict[int, t.Value], numbers: Numbers, facts: Facts
-) -> list[t.Op]:
+def _results(loop: t.For, finals: dict[int, t.Value], numbers: Numbers, facts: Facts) -> list[t.Op]:
     """The loop's results under their own ids: the initial values where it has no trip."""
     ops: list[t.Op] = []
     if facts.prove_nonnegative(loop.trips - 1):

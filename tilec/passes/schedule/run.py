@@ -8,6 +8,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
+from tilec.passes.schedule.order import rows_first
 from tilec.passes.schedule.partial import defer_sums
 from tilec.passes.schedule.rotate import rotate
 from tilec.passes.uses import all_ops
@@ -24,7 +25,7 @@ class Scheduled:
 
 
 def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
-    """Fold exponentials, defer sums, rotate loops."""
+    """Fold exponentials, defer sums, rotate loops, put rows first."""
     numbers = Numbers(program.nests)
     facts = Facts.of(program)
     origin: dict[int, int] = {}
@@ -35,5 +36,6 @@ def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
         steps += ["fold_exponents"] * folded + ["defer_sums"] * deferred
     body, rotated = rotate(nest.body, numbers, facts, origin)
     if rotated:
-        steps.append("rotate")
+        steps += ["rotate", "rows_first"]
+        body = rows_first(body)
     return Scheduled(replace(nest, body=body), origin, tuple(steps))

@@ -92,6 +92,21 @@ CODES: dict[str, CodeEntry] = {
         "`tilec tune` tries the values that a kernel's `tune` clause lists, such as "
         "`tune BM in (64, 128, 256), warps in (4, 8) where BM <= 128 key (M, N, K)`.",
     ),
+    "E0721": CodeEntry(
+        "cache cannot be cleared",
+        "`tilec cache clear` removes what tilec keeps in its cache folder, and may not remove an entry. What was removed "
+        "before is gone, which costs time only. `tilec cache path` says where the folder is.",
+    ),
+    "E0722": CodeEntry(
+        "new program not written",
+        "`tilec new NAME` writes `NAME.tile` with a kernel of that name. NAME has letters, digits and `_`, is no word of "
+        "the language, and there is no such file yet: one that is there is never replaced.",
+    ),
+    "E0723": CodeEntry(
+        "no such code",
+        "`tilec explain E0312` prints what this page says about a code; the code given is none that tilec prints. The "
+        "message names the nearest.",
+    ),
     "E0719": CodeEntry(
         "no such pass",
         "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",

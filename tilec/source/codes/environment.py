@@ -45,4 +45,9 @@ CODES: dict[str, CodeEntry] = {
         "Nothing that tilec accepts may fail inside nvcc, so this is a fault of tilec. The message carries nvcc's first "
         "errors and the folder with the generated file, the command and the full log: please attach it to a report.",
     ),
+    "E7004": CodeEntry(
+        "formatting would change the program",
+        "`tilec fmt` reads its result again before it writes it; what it read says something else than the file, so it left "
+        "the file alone. This is a fault of tilec: please attach the folder that the message names to a report.",
+    ),
 }

@@ -1,0 +1,127 @@
+"""What follows an asynchronous product: what is fetched early, what leaves late, which registers are filled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.test_samples import outcomes
+from tilec.compiler import compile_file
+from tilec.toolchain.build import compile_cubin, find_toolchain
+from tilec.toolchain.losses import losses
+
+HEAD = """kernel k[T = bf16, BM = 128, BN = {columns}, BK = auto](a: T[M, K], b: T[K, N]{more}) -> c: {out}[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range({range}):
+            acc += {product}
+        c[i, j] = {value}
+"""
+VALUES = {
+    "plain": ("", "bf16", "acc"),
+    "relu": ("", "bf16", "maximum(acc, 0.0)"),
+    "bias": (", bias: bf16[N]", "bf16", "acc + bias[j]"),
+    "wide_bias": (", bias: f32[N]", "bf16", "acc + bias[j]"),
+    "residual": (", r: bf16[M, N]", "bf16", "acc + r[i, j]"),
+    "scales": (
+        ", s: f32[M], t: bf16[N], bias: bf16[N]",
+        "bf16",
+        "acc * s[i][:, None] * t[j] + bias[j]",
+    ),
+    "gated": (
+        ", u: bf16[M, N], bias: f32[N]",
+        "f16",
+        "(acc + bias[j]) * sigmoid(acc + bias[j]) * u[i, j]",
+    ),
+    "f32": (", bias: bf16[N]", "f32", "acc + bias[j]"),
+}
+FILL = "acc[i_step][j_step][j_sub] = 0.0f;"
+LAST_WAIT = "wgmma_wait<0>();"
+
+
+def file_of(
+    folder: Path, name: str, trips: str = "K by BK", product: str = "a[i, k] @ b[k, j]"
+) -> Path:
+    more, out, value = VALUES[name]
+    path = folder / "k.tile"
+    columns = 256 if "2.0" not in product else 128
+    text = HEAD.format(
+        more=more, out=out, value=value, range=trips, product=product, columns=columns
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def compiled(path: Path) -> str:
+    return compile_file(str(path), archs=("sm_90a",)).cu
+
+
+def first_body(text: str) -> str:
+    """The form in which everything is aligned."""
+    start = text.index("k_body(")
+    return text[start : text.index("\n}\n", start)]
+
+
+@pytest.mark.parametrize("name", ["bias", "wide_bias"])
+def test_vectors_are_fetched_before_the_last_product_is_done(name: str, tmp_path: Path) -> None:
+    body = first_body(compiled(file_of(tmp_path, name)))
+    assert body.index("bias_tile[j_step] = load_aligned") < body.index(LAST_WAIT)
+    assert "if (k_tile == 2) {" in body
+    assert body.index("renew(j_first);") < body.index("bias_tile[j_step] = load_aligned")
+
+
+@pytest.mark.parametrize("name", ["residual", "scales", "gated"])
+def test_what_does_not_fit_leaves_chunk_by_chunk(name: str, tmp_path: Path) -> None:
+    body = first_body(compiled(file_of(tmp_path, name)))
+    assert "if (k_tile == 2) {" not in body
+    assert body.count("send_chunk<1>") == 4
+    assert "for (int j_step = 8; j_step < 16; ++j_step) {" in body
+    parts = [body.index(f"c_out[0] + {n}") for n in (8, 16, 24)]
+    assert body.index("for (int j_step = 16; j_step < 24; ++j_step) {") > parts[0]
+
+
+def test_zeros_are_not_filled_in_where_the_first_product_writes(tmp_path: Path) -> None:
+    for name in ("plain", "relu", "f32"):
+        body = first_body(compiled(file_of(tmp_path, name)))
+        assert FILL not in body
+        assert "k_tile > 0 || k_at > 0)" in body.replace("\n                  ", " ")
+    # with what waits to leave and a bias the registers are taken
+    assert FILL in first_body(compiled(file_of(tmp_path, "bias")))
+
+
+def test_zeros_are_filled_in_where_there_may_be_no_trip(tmp_path: Path) -> None:
+    body = first_body(compiled(file_of(tmp_path, "plain", "64 : K by BK")))
+    assert FILL in body
+    assert "if (ceil_div(K - 64, BK) > 0) {" in body
+
+
+def test_a_tile_waits_only_for_a_loop_that_lets_it_leave(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "plain", product="(a[i, k] @ b[k, j]) * 2.0")
+    body = first_body(compiled(path))
+    assert "k_tile ==" not in body and body.count("send_chunk<1>") == 2
+    # both inside of the loop over instances, which ends behind them
+    assert "\n    }\n" in body[body.rindex("send_chunk<1>") : body.index("bulk_wait_read<0>")]
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_nothing_spills(name: str, tmp_path: Path) -> None:
+    text = compiled(file_of(tmp_path, name))
+    assert losses(compile_cubin(text, "sm_90a", toolchain=find_toolchain()).ptxas) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "trips", "product"),
+    [
+        ("bias", "K by BK", "a[i, k] @ b[k, j]"),
+        ("gated", "K by BK", "a[i, k] @ b[k, j]"),
+        ("scales", "K by BK", "(a[i, k] @ b[k, j]) * 2.0"),
+        ("relu", "64 : K by BK", "a[i, k] @ b[k, j]"),
+    ],
+)
+def test_ragged_sizes_verify(name: str, trips: str, product: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path, name, trips, product)
+    for k in (40, 200):
+        settings = ("M=136", "N=264", f"K={k}")
+        found = outcomes(tmp_path, file=str(path), arch="sm_90a", settings=settings)
+        assert [o["status"] for o in found] == ["ok"]

@@ -1,0 +1,79 @@
+"""What a launch must check so that accesses move aligned vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.ir.launch import Aligned, LaunchCondition
+from tilec.ir.symbolic import Sym
+
+Alignment: TypeAlias = "tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]"
+"""Conditions, sizes that are multiples of a number, and the ids of the accesses that are aligned under them."""
+
+
+def alignment(program: t.Program, moved: Iterable[tuple[t.Load | t.Store, int]]) -> Alignment:
+    """The alignment of accesses with the elements that each moves at once."""
+    conditions: list[LaunchCondition] = []
+    divisors: list[tuple[Sym, int]] = []
+    accesses: set[int] = set()
+    given = Facts.of(program)
+    facts = Facts.of(program)
+    for op, count in moved:
+        tensor = program.tensor(op.access.tensor)
+        needed = min(16, count * tensor.dtype.bits // 8)
+        elements = needed * 8 // tensor.dtype.bits
+        if elements <= 1:
+            continue
+        found: list[tuple[Sym, int]] = []
+        possible = True
+        for sym in sorted(_multiples(program, op.access, given), key=lambda s: len(s.terms)):
+            if facts.divides(sym, elements):
+                continue
+            if any(v.kind not in ("dim", "tile") for v in sym.variables):
+                possible = False
+                break
+            if facts.numeric(sym).constant is not None:
+                possible = False
+                break
+            found.append((sym, elements))
+            facts.learn_divisor(sym, elements)
+        if not possible:
+            facts = Facts.of(program)
+            for sym, number in divisors:
+                facts.learn_divisor(sym, number)
+            continue
+        accesses.add(id(op))
+        if tensor.role != "temp":
+            conditions.append(Aligned(tensor.name, needed))
+        divisors += found
+        conditions += [
+            t.HostOp("==", (t.HostOp("%", (sym, Sym.of(number))), Sym.of(0)))
+            for sym, number in found
+        ]
+    return list(dict.fromkeys(conditions)), divisors, accesses
+
+
+def _multiples(program: t.Program, access: t.Access, facts: Facts) -> list[Sym]:
+    """Syms that must be multiples of the vector: strides of all but the last dimension, offsets along the last."""
+    tensor = program.tensor(access.tensor)
+    view = next((v for v in program.views if v.name == access.view), None)
+    dims = tensor.dims if view is None else view.dims
+    strides = (
+        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
+    )
+    wanted = [s for n, s in enumerate(strides[:-1]) if not _is_first_scalar_zero(access, n)]
+    last = access.terms[-1]
+    if isinstance(last, t.AtSpan):
+        if last.lo is not None and not facts.prove_nonnegative(last.start - last.lo):
+            wanted.append(Sym.of(1))
+        # a sum of multiples is a multiple: each term on its own lets the launch check the sizes in it
+        wanted += [Sym((term,)) for term in last.start.terms]
+    return wanted
+
+
+def _is_first_scalar_zero(access: t.Access, n: int) -> bool:
+    term = access.terms[n]
+    return isinstance(term, t.AtScalar) and term.index.constant == 0

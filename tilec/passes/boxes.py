@@ -1,0 +1,94 @@
+"""Which part of a tensor a bulk copy moves: dims, strides and the first coordinate of a tile, and where the tile ends inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym, sym_min
+from tilec.passes.axes import term_axes
+
+
+class Unsuited(Exception):
+    """Why a nest does not take the asynchronous form."""
+
+
+@dataclass(frozen=True)
+class TensorBox:
+    """What a bulk copy of a load is told: the tensor's dims (elements) and strides (elements, the last is 1), slowest first, the
+    tile's first coordinate along each, and which of them are the tile's rows and columns. `inner`: bounds of rows and of columns,
+    from the tile's first coordinate on, that lie inside the tensor: (from, to), None for none."""
+
+    dims: tuple[Sym, ...]
+    strides: tuple[Sym, ...]
+    start: tuple[Sym, ...]
+    row: int
+    col: int
+    inner: tuple[tuple[Sym | None, Sym | None], ...]
+
+
+def load_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
+    """The box of a load. Raises Unsuited where a bulk copy cannot bring it as it is."""
+    if load.out.type.rank != 2:
+        raise Unsuited("an operand is gathered")
+    if program.tensor(load.access.tensor).role in ("output", "inout"):
+        raise Unsuited(f"`{load.access.tensor}` is written by this kernel")
+    return tensor_box(program, load.access, facts)
+
+
+def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
+    """The box of an access to a tile. Raises Unsuited where a bulk copy cannot move it as it is."""
+    tensor = program.tensor(access.tensor)
+    view = next((v for v in program.views if v.name == access.view), None)
+    dims = tensor.dims if view is None else view.dims
+    strides = (
+        tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
+    )
+    if access.pointwise:
+        raise Unsuited("an operand is gathered")
+    if not 2 <= len(dims) <= 5:
+        raise Unsuited(f"a bulk copy takes 2 to 5 dimensions, `{tensor.name}` has {len(dims)}")
+    start: list[Sym] = []
+    places: list[int] = []
+    inner: list[tuple[Sym | None, Sym | None]] = []
+    for n, (term, along) in enumerate(zip(access.terms, term_axes(access), strict=True)):
+        match term:
+            case t.AtScalar():
+                start.append(term.index)
+            case t.AtAll():
+                start.append(Sym.of(0))
+                places += [n] * len(along)
+                inner += [(None, None)] * len(along)
+            case t.AtSpan():
+                start.append(term.start)
+                places += [n] * len(along)
+                inner += [_inner(term, dims[n], facts)] * len(along)
+            case t.AtTile():
+                raise Unsuited("an operand is gathered")
+    if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
+        raise Unsuited("an operand's columns are not neighbours in memory")
+    return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner))
+
+
+def ends_inside(box: TensorBox, axis: int) -> TensorBox:
+    """The box where a bulk copy passes the tensor's end along an axis (0: rows, 1: columns) into what lies behind it."""
+    place = (box.row, box.col)[axis]
+    first, last = box.inner[axis]
+    end = box.dims[place] - box.start[place]
+    inner = list(box.inner)
+    inner[axis] = (first, end if last is None else sym_min([last, end]))
+    return replace(box, inner=tuple(inner))
+
+
+def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:
+    """Bounds of a span, from its start on, that are not the tensor's own."""
+    first = last = None
+    if term.hi is not None and not (
+        facts.prove_nonnegative(term.hi - dim)
+        or facts.prove_nonnegative(term.hi - term.start - term.extent)
+    ):
+        last = term.hi - term.start
+    if term.lo is not None and not facts.prove_nonnegative(term.start - term.lo):
+        first = term.lo - term.start
+    return first, last

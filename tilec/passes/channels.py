@@ -1,0 +1,235 @@
+"""Channels: rings of operand tiles that one thread fills by bulk copies and products empty.
+
+A channel has slots, each with a pair of barriers: full and free. Tiles that one loop brings and one product reads first share a
+channel; copies of one load, which schedules make, fill the same ring at several sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import DType
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym
+from tilec.passes.axes import Axes
+from tilec.passes.boxes import Unsuited, load_box
+from tilec.passes.products import ProductPlan, Products, Staged
+from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+from tilec.targets.table import Target
+
+MOST_SLOTS = 8
+"""Deeper rings hide nothing more."""
+BARRIER_BYTES = 256
+"""Room for the barriers."""
+ALIGNMENT = 1024
+"""Of an operand tile in shared memory: the swizzle's pattern begins there."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One operand tile of a channel: its dtype and shape in shared memory, and the tensor that it comes from."""
+
+    tensor: str
+    dtype: DType
+    rows: int
+    cols: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a tile."""
+        return self.rows * self.cols * self.dtype.bits // 8
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a channel's next slot is filled, one load for each member. `home`: the loops around; `first`: the product that
+    reads the slot first; `last`: the op beside the loads, the product itself or a loop around it, behind which the slot is free."""
+
+    operands: tuple[Staged, ...]
+    loads: tuple[t.Load, ...]
+    home: tuple[t.Op, ...]
+    first: t.Dot
+    last: t.Op
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Tiles that travel together, and the places where they set out."""
+
+    members: tuple[Member, ...]
+    sites: tuple[Site, ...]
+    slots: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a slot."""
+        return sum(m.bytes for m in self.members)
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether one instance fills several slots."""
+        return len(self.sites) > 1 or bool(self.sites[0].home)
+
+
+_Place = tuple[tuple[int, ...], int]
+"""The loops around a load and the product that reads it first, by ids."""
+
+
+def plan_channels(
+    program: t.Program,
+    nest: t.Nest,
+    axes: Axes,
+    products: Products,
+    definitions: Definitions,
+    facts: Facts,
+    origin: Mapping[int, int],
+) -> tuple[Channel, ...]:
+    """The tiles that products read from shared memory, in the order of their loads."""
+    order = {id(op): n for n, op in enumerate(all_ops(nest.body))}
+    readers: dict[int, list[ProductPlan]] = {}
+    staged: dict[int, Staged] = {}
+    for plan in sorted(products.plans.values(), key=lambda p: order[id(p.op)]):
+        for operand in (plan.a, plan.b):
+            if isinstance(operand, Staged):
+                known = staged.setdefault(operand.source.id, operand)
+                if known.k_axis != operand.k_axis:
+                    raise Unsuited("one tile is consumed along both of its axes")
+                readers.setdefault(operand.source.id, []).append(plan)
+    keys: dict[int, list[_Place]] = {}
+    places: dict[tuple[_Place, ...], list[Staged]] = {}
+    for number, operand in staged.items():
+        load = _load_of(operand)
+        if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
+            raise Unsuited("a tile is an operand and read in registers too")
+        box = load_box(program, load, facts)
+        consumed = load.access.terms[(box.row, box.col)[operand.k_axis]]
+        extent = load.out.type.axes[operand.k_axis].capacity
+        if isinstance(consumed, t.AtSpan) and any(p.k_extent != extent for p in readers[number]):
+            # a copy as large as the instruction's steps would bring what belongs to the next tile
+            raise Unsuited(f"a consumed extent of {extent} is no whole number of steps")
+        home = definitions.loops[load.out.id]
+        if not all(isinstance(op, t.For) for op in home):
+            raise Unsuited("an operand is loaded in a branch")
+        key = (tuple(map(id, home)), readers[number][0].op.out.id)
+        keys.setdefault(origin.get(load.out.id, load.out.id), []).append(key)
+    for operand in staged.values():
+        load = _load_of(operand)
+        home = definitions.loops[load.out.id]
+        here = (tuple(map(id, home)), readers[operand.source.id][0].op.out.id)
+        # only what always travels together does
+        places.setdefault((here, *keys[origin.get(load.out.id, load.out.id)]), []).append(operand)
+    grouped: dict[tuple[int, ...], list[Site]] = {}
+    shapes: dict[tuple[int, ...], tuple[Member, ...]] = {}
+    for operands_here in places.values():
+        together = sorted(operands_here, key=lambda o: order[id(_load_of(o))])
+        loads = tuple(map(_load_of, together))
+        home = definitions.loops[loads[0].out.id]
+        users = [p.op for o in together for p in readers[o.source.id]]
+        last = max(users, key=lambda op: order[id(op)])
+        around = definitions.loops[last.out.id]
+        beside = around[len(home)] if len(around) > len(home) else last
+        first = min(users, key=lambda op: order[id(op)])
+        members = tuple(
+            _member(axes, products, o, max(p.k_extent for p in readers[o.source.id]))
+            for o in together
+        )
+        name = tuple(origin.get(load.out.id, load.out.id) for load in loads)
+        if shapes.setdefault(name, members) != members:
+            raise Unsuited("copies of one tile differ in shape")
+        grouped.setdefault(name, []).append(Site(tuple(together), loads, home, first, beside))
+    found = []
+    for name, sites in grouped.items():
+        ordered = sorted(sites, key=lambda s: order[id(s.loads[0])])
+        found.append(Channel(shapes[name], tuple(ordered)))
+    return tuple(sorted(found, key=lambda c: order[id(c.sites[0].loads[0])]))
+
+
+def _load_of(operand: Staged) -> t.Load:
+    assert operand.load is not None
+    return operand.load
+
+
+def _member(axes: Axes, products: Products, operand: Staged, extent: int) -> Member:
+    sides = [extent if n == operand.k_axis else _side(axes, products, operand, n) for n in (0, 1)]
+    if sides[0] > 256 or sides[0] % 8:
+        raise Unsuited(f"{sides[0]} rows are no box of a bulk copy")
+    return Member(_load_of(operand).access.tensor, operand.source.type.dtype, sides[0], sides[1])
+
+
+def _reaching(number: int, definitions: Definitions, products: Products) -> set[int]:
+    """The users of a value that are products, or transpositions for them."""
+    found: set[int] = set()
+    for user in definitions.users[number]:
+        if isinstance(user, t.Dot) and user.accumulate is not definitions.values[number]:
+            found.add(id(user))
+        elif isinstance(user, t.Rearrange):
+            inner = {id(op) for op in definitions.users[user.out.id]}
+            if inner <= _reaching(user.out.id, definitions, products):
+                found.add(id(user))
+    return found
+
+
+def _side(axes: Axes, products: Products, operand: Staged, axis: int) -> int:
+    found = axes.of(operand.source, axis)
+    if found is None or found.number not in products.layouts:
+        raise Unsuited("an operand has one row or column")
+    return products.layouts[found.number].capacity
+
+
+def producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> frozenset[int]:
+    """The scalar ops that addresses and trip counts of the producer need. Raises Unsuited where one needs more than scalars."""
+    needed: set[int] = set()
+
+    def visit_syms(syms: Iterable[Sym]) -> None:
+        for sym in syms:
+            for var in sym.variables:
+                if var.kind == "value":
+                    visit(var.key)
+
+    def visit(number: int) -> None:
+        op = definitions.defining[number]
+        if id(op) in needed:
+            return
+        if not isinstance(
+            op,
+            t.Load
+            | t.Elementwise
+            | t.Cast
+            | t.Bitcast
+            | t.FromSym
+            | t.Constant
+            | t.Scalar
+            | t.Fill,
+        ) or any(v.type.rank for v in op.outs):
+            raise Unsuited("an address depends on what the loop computes")
+        needed.add(id(op))
+        visit_syms(syms_of(op))
+        for value in operands(op):
+            visit(value.id)
+
+    for channel in channels:
+        for site in channel.sites:
+            for op in (*site.home, *site.loads):
+                visit_syms(syms_of(op))
+    return frozenset(needed)
+
+
+def with_slots(
+    channels: tuple[Channel, ...], target: Target, stages: int | None, leaving: int
+) -> tuple[Channel, ...]:
+    """Ring depths from the shared memory of a block: two slots at least in a loop, two of what an instance loads once, so that the next
+    instance's is under way; then as many as fit, the same for all. `leaving`: bytes of what leaves the block."""
+    room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
+    fixed = sum(c.bytes for c in channels if not c.in_loop)
+    ring = sum(c.bytes for c in channels if c.in_loop)
+    twice = 2 * (fixed + ring) <= room
+    fixed *= 2 if twice else 1
+    slots = min(MOST_SLOTS, (room - fixed) // ring) if ring else 1
+    if stages is not None:
+        slots = min(slots, max(2, stages))
+    if fixed > room or (ring and slots < 2):
+        raise Unsuited(f"{fixed + 2 * ring} bytes of operand tiles exceed the shared memory")
+    once = 2 if twice else 1
+    return tuple(replace(c, slots=slots if c.in_loop else once) for c in channels)

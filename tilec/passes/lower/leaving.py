@@ -1,0 +1,128 @@
+"""A tile that leaves a nest of asynchronous products by bulk copies: now, chunk by chunk, or under the next instance's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import F32, I32
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.asynchronous import CHUNK_ROWS, CHUNKS_UNDER_WAY, Departure
+from tilec.passes.boxes import TensorBox, tensor_box
+from tilec.passes.lower.context import Context
+from tilec.passes.lower.lines import rounded_fragment
+
+Maps = Callable[[str, TensorBox, a.PanelBuffer, int], str]
+"""The name of the tensor map of copies between a tensor and a buffer, so many rows at a time."""
+
+
+class Leaving:
+    """A tile on its way out: packed registers and coordinates that outlive their instance, and the chunks' shared memory."""
+
+    def __init__(self, context: Context, departure: Departure, warpgroups: int, maps: Maps):
+        self.context = context
+        self.maps = maps
+        self.departure = departure
+        store = departure.store
+        name = store.access.tensor
+        rep = context.program.tensor(name).dtype
+        self.box = tensor_box(context.program, store.access, context.facts)
+        row, col = (
+            context.variant.level.axes[c.number]
+            for c in context.axes.of_access(store)
+            if c is not None
+        )
+        self.axes = (row, col)
+        self.blocks = row.layout.steps // 2
+        self.panels = col.layout.capacity // departure.columns
+        paired = self.blocks * self.panels % CHUNKS_UNDER_WAY == 0
+        self.under_way = CHUNKS_UNDER_WAY if paired else 1
+        slots = 4 * warpgroups * self.under_way
+        self.buffer = a.PanelBuffer(
+            context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
+        )
+        self.fragment = k.Fragment(
+            context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
+        )
+        self.before: list[k.Op] = []
+        self.map = ""
+        self.final: k.Op = a.BulkDrain()
+        self.places: list[k.Fragment] = []
+        for n in range(len(self.box.dims)):
+            end = "row" if n == self.box.row else "col" if n == self.box.col else f"at{n}"
+            self.places.append(k.Fragment(context.names.unique(f"{name}_{end}"), I32))
+        if departure.deferred:
+            self.before.append(
+                k.Declare(self.fragment, k.Apply("convert", (k.Literal_(0.0, F32),), rep))
+            )
+            for n, place in enumerate(self.places):
+                # behind the tensor's end: what leaves before there is anything is left out
+                first = context.index(self.box.dims[n]) if n == self.box.row else k.Literal_(0, I32)
+                self.before.append(k.Declare(place, first))
+
+    def chunks(
+        self,
+        trip: k.Expr | None = None,
+        trips: k.Expr | None = None,
+        least: int = 0,
+        only: int | None = None,
+    ) -> a.SendChunks:
+        """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
+        if not self.map:
+            name = self.departure.store.access.tensor
+            self.map = self.maps(name, self.box, self.buffer, CHUNK_ROWS)
+        return a.SendChunks(
+            self.fragment,
+            self.buffer,
+            self.map,
+            tuple(k.Local(p.name, I32) for p in reversed(self.places)),
+            len(self.places) - 1 - self.box.row,
+            self.blocks,
+            self.panels,
+            self.under_way,
+            trip=trip,
+            trips=trips,
+            least=least,
+            only=only,
+            span=self.departure.store.span,
+        )
+
+    def store(self) -> None:
+        """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
+        context = self.context
+        store = self.departure.store
+        deferred = self.departure.deferred
+        if deferred:
+            rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
+        thread = Sym.of(Var("thread", "local"))
+        warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
+        for n, place in enumerate(self.places):
+            start = self.box.start[n] + (warp if n == self.box.row else 0)
+            value = context.index(start)
+            if deferred:
+                context.out.append(k.Assign(place, value, span=store.span))
+            else:
+                context.out.append(k.Let(place.name, I32, value, span=store.span))
+        if not deferred:
+            context.out.append(k.Declare(self.fragment, None, span=store.span))
+            for number in range(self.blocks * self.panels):
+                # one after the other: the accumulators and a chunk at a time are all that registers hold
+                parts = self._parts(number)
+                rounded_fragment(
+                    context, store.value, self.axes, self.fragment, store.span, False, parts
+                )
+                context.out.append(self.chunks(only=number))
+
+    def _parts(self, number: int) -> tuple[k.Part, ...]:
+        """The steps of a chunk along rows and columns."""
+        block, panel = divmod(number, self.panels)
+        row, col = self.axes
+        steps = self.departure.columns // 8
+        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
+        return tuple(p for p in parts if p.count < p.axis.layout.steps)
+
+    def after(self) -> list[k.Op]:
+        """Behind the last instance."""
+        last = [self.final] if self.departure.deferred else []
+        return [*last, a.BulkDrain()]

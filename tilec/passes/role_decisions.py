@@ -1,0 +1,197 @@
+"""What an asynchronous kernel does, for the manifest: roles, channels, what leaves; and notes on its ops for their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_printer import print_expr
+from tilec.ir.launch import TensorMapArgument
+
+Note = dict[str, object]
+
+
+def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
+    """The asynchronous part of a variant's description, {} for a kernel without roles. `steps`: what the schedule did."""
+    roles = next((op for op in kernel.body if isinstance(op, a.Roles)), None)
+    if roles is None:
+        return {}
+    sends = [op for op, _ in _ops(roles.consumer) if isinstance(op, a.SendChunks)]
+    walked: Note = {
+        "instances": "walked by as many CTAs as the device holds at once",
+        "schedule": list(steps),
+        "roles": {
+            "producer": {
+                "threads": kernel.producers,
+                "working": 32 if roles.warp else 1,
+                "registers": roles.producer_registers or "as launched",
+            },
+            "consumers": {
+                "threads": roles.consumers,
+                "warpgroups": roles.consumers // 128,
+                "registers": roles.consumer_registers or "as launched",
+                "take_turns": any(isinstance(op, a.Turn) for op, _ in _ops(roles.consumer)),
+            },
+        },
+        "channels": _channels(kernel, roles),
+        "departures": [],
+    }
+    if kernel.cluster > 1:
+        walked["cluster"] = {"ctas": kernel.cluster, "neighbours_along": kernel.cluster_digit}
+    if sends:
+        walked["departures"] = [
+            {
+                "tensor": tensor_of(kernel, sends[0].map),
+                "transport": sent(sends[0]),
+                "chunks_of_a_warp": sends[0].blocks * sends[0].panels,
+                "chunks_under_way": sends[0].under_way,
+            }
+        ]
+    return walked
+
+
+def warpgroup_products(kernel: k.Kernel) -> list[Note]:
+    """The products of warpgroups, each line's once."""
+    found: list[Note] = []
+    for op, _ in _ops(kernel.body):
+        if isinstance(op, a.WarpgroupProduct):
+            note: Note = {
+                "at": op.span.line,
+                "instruction": _instruction(op),
+                "operands": _operands(op),
+                "consumed": op.k_extent,
+            }
+            if note not in found:
+                found.append(note)
+    return found
+
+
+def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
+    """What a line's note says of an op, {} for one that says nothing. `filling`: it is the producer's."""
+    match op:
+        case a.TensorCopy() | a.RowCopies():
+            how = f"{_transport(op)} to shared memory, `{op.buffer.name}`"
+            if isinstance(op, a.TensorCopy) and op.peers > 1:
+                how += f", {_dealt(op)}"
+            return {
+                "what": "load",
+                "tensor": tensor_of(kernel, op.map),
+                "transport": how,
+                "masks": [],
+            }
+        case a.BarrierWait():
+            how = "until the slot is free" if filling else "until the tiles have landed"
+            return {"what": "wait", "how": f"{how}, `{op.barrier}`"}
+        case a.WarpgroupProduct():
+            left = "registers" if isinstance(op.a, k.Fragment) else _shared(op.a)
+            return {
+                "what": "product",
+                "instruction": _instruction(op),
+                "consumed": op.k_extent,
+                "a_from": left,
+                "b_from": _shared(op.b),
+                "warpgroup_tile": f"{64 * op.blocks} x {op.columns}",
+                "operands_ahead": False,
+            }
+        case a.WarpgroupWait():
+            if op.pending:
+                groups = "group of products is" if op.pending == 1 else "groups of products are"
+                how = f"until no more than {op.pending} {groups} under way"
+            else:
+                how = "until all products are done"
+            names = ", ".join(f"`{f.name}`" for f in op.settled)
+            return {"what": "wait", "how": how + (f": {names} may be read" if names else "")}
+        case a.Turn() if op.what == "take":
+            return {"what": "turn", "how": "one warpgroup at a time starts the products from here"}
+        case a.Turn() if op.what == "pass":
+            return {"what": "turn", "how": "the next warpgroup may start its products"}
+        case a.ClearEdges():
+            side = "rows" if op.axis == 0 else "columns"
+            outside = f"outside {print_expr(op.begin)} to {print_expr(op.end)}"
+            return {"what": "stage", "how": f"{side} {outside} are set to 0, `{op.tile.buffer}`"}
+        case a.SendChunks():
+            return {
+                "what": "store",
+                "tensor": tensor_of(kernel, op.map),
+                "transport": sent(op),
+                "masks": [],
+            }
+        case _:
+            return {}
+
+
+def tensor_of(kernel: k.Kernel, name: str) -> str:
+    """The tensor of a map."""
+    maps = (x for x in kernel.arguments if isinstance(x, TensorMapArgument))
+    return next(x.tensor for x in maps if x.name == name)
+
+
+def sent(op: a.SendChunks) -> str:
+    """How a tile leaves."""
+    size = f"{op.buffer.rows} x {op.buffer.cols}"
+    when = "as soon as it is packed" if op.only is not None else "under the next instance's loop"
+    return f"bulk store through a tensor map, {size} of a warp at a time, {when}"
+
+
+def _transport(op: a.TensorCopy | a.RowCopies) -> str:
+    if isinstance(op, a.RowCopies):
+        return "bulk copy of each row through a tensor map"
+    return "bulk copy through a tensor map"
+
+
+def _shared(tile: k.TileAddress) -> str:
+    return f"shared memory, `{tile.buffer}`"
+
+
+def _instruction(op: a.WarpgroupProduct) -> str:
+    return f"wgmma.m64n{op.piece}k{op.k_step}"
+
+
+def _operands(op: a.WarpgroupProduct) -> str:
+    first, _, second = op.types.partition("_")
+    return f"{first} x {second or first} -> {op.target.rep}"
+
+
+def _dealt(op: a.TensorCopy) -> str:
+    return f"multicast: each of {op.peers} CTAs brings its part of the {op.share} for all"
+
+
+def _ops(
+    body: tuple[k.Op, ...], loops: tuple[str, ...] = ()
+) -> Iterator[tuple[k.Op, tuple[str, ...]]]:
+    """All ops with the loops around."""
+    for op in body:
+        yield op, loops
+        around = (*loops, op.name) if isinstance(op, k.Loop) else loops
+        for name in ("producer", "consumer", "body", "then", "otherwise"):
+            yield from _ops(getattr(op, name, ()), around)
+
+
+def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
+    """By ring: slots, bytes, where it is filled, and the tiles."""
+    slots = {op.name: op.slots for op in roles.producer if isinstance(op, a.RingDeclare)}
+    found: dict[str, Note] = {}
+    tiles: dict[str, dict[str, Note]] = {}
+    filled: dict[str, dict[str, None]] = {}
+    for op, loops in _ops(roles.producer):
+        if isinstance(op, a.BarrierExpect):
+            found.setdefault(op.ring, {"ring": op.ring, "slots": slots[op.ring], "bytes": op.bytes})
+            where = "in each trip of " + " and ".join(loops) if loops else "for each instance"
+            filled.setdefault(op.ring, {})[where] = None
+        elif isinstance(op, a.TensorCopy | a.RowCopies):
+            tile: Note = {
+                "name": op.buffer.name,
+                "tensor": tensor_of(kernel, op.map),
+                "dtype": str(op.buffer.rep),
+                "rows": op.buffer.rows,
+                "cols": op.buffer.cols,
+                "transport": _transport(op),
+            }
+            if isinstance(op, a.TensorCopy) and op.peers > 1:
+                tile["multicast"] = _dealt(op)
+            tiles.setdefault(op.ring, {})[op.buffer.name] = tile
+    return [
+        {**note, "filled": list(filled[ring]), "tiles": list(tiles[ring].values())}
+        for ring, note in found.items()
+    ]

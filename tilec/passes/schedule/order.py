@@ -1,0 +1,71 @@
+"""The order of a body's ops: what is done once a row comes as soon as it can, in front of what is done for each element.
+
+p = exp2(s * c - r)                 a = exp2(m * c - m_new * c)         the few long functions of rows start first,
+a = exp2(m * c - m_new * c)   ->    p = exp2(s * c - r)                 and what waits for them runs beside the others
+acc = acc * a                       acc = acc * a
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.passes.uses import operands, syms_of
+
+
+def rows_first(block: t.Block) -> t.Block:
+    """The block with its ops so ordered, loops inside too. Ops with effects keep their order."""
+    ops = [
+        replace(op, body=rows_first(op.body)) if isinstance(op, t.For) else op for op in block.ops
+    ]
+    home = {v.id: n for n, op in enumerate(ops) for v in op.outs}
+    needs: list[set[int]] = []
+    for op in ops:
+        read = [v.id for v in operands(op)]
+        for sym in syms_of(op):
+            read += [v.key for v in sym.variables if v.kind == "value"]
+        if isinstance(op, t.For):
+            read += [v for inner in op.body.ops for v in _read(inner)]
+        needs.append({home[v] for v in read if v in home})
+    last = -1
+    for n, op in enumerate(ops):
+        if _moves(op):
+            continue
+        # what has an effect stays where it is: behind all that stood in front of it, in front of all that stood behind
+        needs[n] |= set(range(last + 1, n)) | ({last} if last >= 0 else set())
+        for m in range(n + 1, len(ops)):
+            needs[m].add(n)
+        last = n
+    done: set[int] = set()
+    order: list[int] = []
+    while len(order) < len(ops):
+        ready = [n for n in range(len(ops)) if n not in done and needs[n] <= done]
+        chosen = next((n for n in ready if _is_row(ops[n])), ready[0])
+        done.add(chosen)
+        order.append(chosen)
+    return t.Block(tuple(ops[n] for n in order))
+
+
+def _read(op: t.Op) -> list[int]:
+    found = [v.id for v in operands(op)]
+    for sym in syms_of(op):
+        found += [v.key for v in sym.variables if v.kind == "value"]
+    if isinstance(op, t.For):
+        found += [v for inner in op.body.ops for v in _read(inner)]
+        found += [c.next.id for c in op.carried]
+    return found
+
+
+def _moves(op: t.Op) -> bool:
+    return isinstance(
+        op,
+        t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Full | t.Iota | t.Constant
+        | t.FromSym | t.Scalar | t.Reduce,
+    )  # fmt: skip
+
+
+def _is_row(op: t.Op) -> bool:
+    """Whether an op makes scalars or rows from such, so that it may come first."""
+    return isinstance(op, t.Elementwise | t.Cast | t.Rearrange | t.Constant | t.Full) and all(
+        v.type.rank < 2 for v in (*op.outs, *operands(op))
+    )
