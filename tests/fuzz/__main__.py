@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.cases import save
 from tests.fuzz.choices import Choices, shrink
-from tests.fuzz.differential import Problem, Tally, run_batch
+from tests.fuzz.differential import ASYNCHRONOUS, Problem, Tally, run_batch
 from tests.fuzz.forms import generate
 
 BATCH = 24
@@ -21,7 +21,7 @@ BATCH = 24
 def problems_of(made: Sequence[int], seed: int, arch: str | None = None) -> list[Problem]:
     """What is wrong with the program of a sequence of choices."""
     tally = Tally()
-    run_batch([generate(Choices(given=made), seed)], tally, arch)
+    run_batch([generate(Choices(given=made), seed, arch == ASYNCHRONOUS)], tally, arch)
     return tally.problems
 
 
@@ -34,7 +34,7 @@ def kind_of(problem: Problem) -> str:
 def shrunk(seed: int, kind: str, budget: int, arch: str | None = None) -> Problem | None:
     """The smallest program found with a problem of that kind."""
     choices = Choices(seed)
-    generate(choices, seed)
+    generate(choices, seed, arch == ASYNCHRONOUS)
 
     def fails(made: Sequence[int]) -> bool:
         return any(kind_of(p) == kind for p in problems_of(made, seed, arch))
@@ -53,11 +53,12 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="save what is wrong as cases")
     parser.add_argument("--arch", help="for this alone; else sm_90, and with products sm_90a too")
     options = parser.parse_args()
+    bulk = options.arch == ASYNCHRONOUS
     tally, start, at = Tally(), time.time(), commit()
     for first in range(options.seed, options.seed + options.n, BATCH):
         seeds = range(first, min(first + BATCH, options.seed + options.n))
         known = len(tally.problems)
-        run_batch([generate(Choices(s), s) for s in seeds], tally, options.arch)
+        run_batch([generate(Choices(s), s, bulk) for s in seeds], tally, options.arch)
         for problem in {p.program.seed: p for p in tally.problems[known:]}.values():
             print(f"seed {problem.program.seed}: {problem.what}", flush=True)
             if options.save:

@@ -11,33 +11,6 @@ ACCUMULATED = ("i32", "f32", "i64", "f64")
 FORMS = 8
 
 
-def generate(choices: Choices, seed: int = 0) -> Program:
-    """A program from choices."""
-    w = Writer(choices)
-    form = choices.pick(
-        (
-            mapped,
-            reduced,
-            looped,
-            product,
-            product,
-            product,
-            chained,
-            nested,
-            counted,
-            mixed,
-            weighed,
-        )
-    )
-    form(w)
-    if choices.chance(20):
-        options = [f"warps = {choices.pick((4, 1, 2, 8))}"]
-        if form in (product, chained, weighed) and choices.chance(60):
-            options.append(f"stages = {choices.pick((2, 1, 3, 4))}")
-        w.clauses.append(f"schedule {', '.join(options)}")
-    return w.program(seed)
-
-
 def _grid(w: Writer, dims: tuple[str, ...], spans: tuple[str, ...], rows: int = 0) -> None:
     """Opens a nest: `rows` scalar loops and a span for each of `spans`."""
     names, ranges = [], []
@@ -322,17 +295,20 @@ def _operand(w: Writer, axes: tuple[str, str], dtype: str, *, gather: bool = Fal
     terms = tuple(w.axes[a].term for a in axes)
     batch = w.rows[:1] if w.rows and c.chance(60) else []
     before = ([d for _, d in batch], [r for r, _ in batch])
-    if gather and c.chance(15):
+    if gather and not w.bulk and c.chance(15):
         index = w.name("q")
         w.lines.insert(_nest_line(w) + 1, f"    {index} = {w.index_tile(w.axes[axes[0]])}")
         name = w.tensor((*before[0], f"T{axes[0].upper()}", dims[1]), dtype)
         return f"{name}[{', '.join([*before[1], index, terms[1]])}].fill(0)"
-    if c.chance(40):
+    # bytes lie along the consumed axis
+    if axes[0] == "k" if w.bulk and dtype == "i8" else c.chance(40):
         name = w.tensor((*before[0], dims[1], dims[0]), dtype)
         text = f"{name}[{', '.join([*before[1], terms[1], terms[0]])}].T"
     else:
         name = w.tensor((*before[0], *dims), dtype)
         text = f"{name}[{', '.join([*before[1], *terms])}]"
+    if w.bulk:
+        return text
     if c.chance(12):
         other = w.load((axes[0],), dtype, plain=True)
         text = f"({text} * {spread(other, axes)})"
@@ -556,3 +532,32 @@ def weighed(w: Writer) -> None:
     for name in ("m", "l", "w") if extra else ("m", "l"):
         if c.chance(60):
             w.store(("i",), Value(name, ("i",), "f32"), "f32")
+
+
+PRODUCTS = (product, chained, weighed)
+
+
+def generate(choices: Choices, seed: int = 0, bulk: bool = False) -> Program:
+    """A program from choices; `bulk`: with products whose operands bulk copies can bring."""
+    w = Writer(choices, bulk=bulk)
+    forms = (
+        mapped,
+        reduced,
+        looped,
+        product,
+        product,
+        product,
+        chained,
+        nested,
+        counted,
+        mixed,
+        weighed,
+    )
+    form = choices.pick(PRODUCTS if bulk else forms)
+    form(w)
+    if choices.chance(20):
+        options = [f"warps = {choices.pick((4, 8, 12) if bulk else (4, 1, 2, 8))}"]
+        if form in PRODUCTS and choices.chance(60):
+            options.append(f"stages = {choices.pick((2, 1, 3, 4))}")
+        w.clauses.append(f"schedule {', '.join(options)}")
+    return w.program(seed)

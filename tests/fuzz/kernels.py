@@ -41,7 +41,8 @@ class Program:
                 if name == "BM":
                     found[name] = 64 * (1 + value % 3 % 2 + (value % 5 == 0))
                 elif name in ("BN", "BK"):
-                    unit = 8 if name == "BN" else 16
+                    # what a product consumes is a whole number of its steps
+                    unit = 32 if name == "BK" else 8 if "BK" in given else 16
                     found[name] = min(128, -(-value // unit) * unit)
             tiles.append(found)
         sizes = [
@@ -101,6 +102,8 @@ class Writer:
     """A kernel in the making."""
 
     choices: Choices
+    bulk: bool = False
+    """operands of products are such that bulk copies bring them"""
     axes: dict[str, Axis] = field(default_factory=dict)
     rows: list[tuple[str, str]] = field(default_factory=list)
     """scalar loop variables with their dimensions"""

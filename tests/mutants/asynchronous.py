@@ -65,7 +65,8 @@ def changes(node: Any, line: int, dropped: Any) -> Iterator[tuple[str, str, Any]
             what = f"{place}: {node.tile.buffer} {print_expr(node.end)}"
             yield "edges not cleared", what, dropped
             yield "edge end + 1", what, replace(node, end=_more(node.end, 1))
-            yield "edge begin - 1", what, replace(node, begin=_more(node.begin, -1))
+            if not isinstance(node.begin, k.Literal_):
+                yield "edge begin - 1", what, replace(node, begin=_more(node.begin, -1))
         case a.SendChunks():
             what = f"{place}: {'trip' if node.trip else 'trips' if node.trips else 'all'}"
             yield "chunks dropped", what, dropped

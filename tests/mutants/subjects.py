@@ -75,9 +75,9 @@ SUBJECTS = (
     Subject(
         "attention_variants.tile",
         "packed",
-        _define(D=32, BM=64, BN=32),
-        _pairs(scale=0.1, longest=150),
-        _sizes({"TOTAL": 150, "H": 3, "NSEQ1": 5}, {"TOTAL": 88, "H": 5, "NSEQ1": 3}),
+        _define(D=32, BM=64, BN=16),
+        _pairs(scale=0.1, longest=330),
+        _sizes({"TOTAL": 330, "H": 2, "NSEQ1": 3}, {"TOTAL": 200, "H": 3, "NSEQ1": 4}),
         arch="sm_90a",
     ),
 )

@@ -47,6 +47,31 @@ RULES: tuple[tuple[str, str, str], ...] = (
         r"i_at < ",
         "rows behind the bound are computed and not stored; no other row reads them",
     ),
+    (
+        r"chunks three trips apart",
+        r"trips$",
+        "a chunk that has left leaves again: the same bytes to the same place",
+    ),
+    (
+        r"fence dropped",
+        r"^attention_kernel: line 21$",
+        "redundant: no register was written since the fence of the product before",
+    ),
+    (
+        r"release of another slot",
+        r"q_free$",
+        "of two slots filled in order the other one is free when the next but one is waited for",
+    ),
+    (
+        r"turn dropped",
+        r": end$",
+        "tidy, not needed: nobody takes the turn that is left behind the last instance",
+    ),
+    (
+        r"bound \+ 1",
+        r"attention_kernel: line 0: j_end$",
+        "the column behind the last key is behind every query, so that the program's mask leaves it out",
+    ),
 )
 """(kind, what with the variant in front, reason)"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tilec.ir import tile_ir as t
 from tilec.passes.schedule import schedule
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
+from tilec.passes.schedule.order import rows_first
 from tilec.passes.schedule.partial import defer_sums
 from tilec.passes.uses import all_ops
 
@@ -284,7 +286,8 @@ def test_which_sums_stay_with_their_lanes(name: str, tmp_path: Path) -> None:
 
 def test_the_steps_of_attention_and_of_a_product(tmp_path: Path) -> None:
     source = Source(ATTENTION, tmp_path)
-    assert schedule(source.program, source.nest).steps == ("fold_exponents", "defer_sums", "rotate")
+    steps = schedule(source.program, source.nest).steps
+    assert steps == ("fold_exponents", "defer_sums", "rotate", "rows_first")
     source = Source(NOT_ROTATED["one product"], tmp_path)
     scheduled = schedule(source.program, source.nest)
     assert scheduled.steps == () and scheduled.nest.body == source.nest.body
@@ -300,3 +303,30 @@ def test_the_whole_schedule_computes_the_same(name: str, tmp_path: Path) -> None
         one, other = (interpret(p, sizes, {"scale": 0.25}) for p in (source.program, program))
         for output in one:
             np.testing.assert_allclose(one[output], other[output], rtol=1e-5, atol=2e-5)
+
+
+# ---- the order of a body
+
+
+def test_rows_come_in_front_of_elements(tmp_path: Path) -> None:
+    source = Source(ATTENTION, tmp_path)
+    numbers = Numbers(source.program.nests)
+    nest, _ = fold_exponents(source.program, source.nest, numbers)
+    ordered = replace(nest, body=rows_first(nest.body))
+
+    def ranks(nest: t.Nest) -> list[int]:
+        powers = [op for op in within(nest) if isinstance(op, t.Elementwise) and op.op == "exp2"]
+        return [op.out.type.rank for op in powers]
+
+    assert (ranks(nest), ranks(ordered)) == ([2, 1], [1, 2])
+    # a product, a load and a store stay where they are
+    fixed = [
+        [type(op) for op in within(n) if isinstance(op, t.Load | t.Dot)] for n in (nest, ordered)
+    ]
+    assert fixed[0] == fixed[1]
+    for sizes in SIZES:
+        one, other = (
+            interpret(source.with_nest(n), sizes, {"scale": 0.25}) for n in (nest, ordered)
+        )
+        for output in one:
+            np.testing.assert_array_equal(one[output], other[output], str(sizes))
