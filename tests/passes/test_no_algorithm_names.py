@@ -33,7 +33,12 @@ def decisions(text: str, folder: Path, arch: str, renamed: dict[str, str] | None
             axes = one.get("axes", {})
             one["axes"] = sorted(json.dumps(axis, sort_keys=True) for axis in axes.values())
             one["barriers"] = sorted(one["barriers"])
-            one["condition"] = sorted(one["condition"].split(" and "))
+            # factors are sorted by name
+            parts = one["condition"].split(" and ")
+            one["condition"] = sorted(
+                re.sub(r"\w+(?:\*\w+)+", lambda m: "*".join(sorted(m[0].split("*"))), part)
+                for part in parts
+            )
             one["shared"] = sorted(json.dumps(buffer, sort_keys=True) for buffer in one["shared"])
             # lines move with statements and functions: what is said of all of them, wherever
             notes = [note for line in one.pop("lines") for note in line["notes"]]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reference.samples import WITHOUT_CHECK
 from tilec.source.diagnostics import Sink
 from tilec.source.text import Source
 from tilec.syntax import ast
@@ -218,10 +219,6 @@ def test_file_without_a_last_newline() -> None:
     assert module("fn f(x): return x").items == (
         ast.Fn("f", (Name("x"),), (ast.Return(Name("x")),)),
     )
-
-
-WITHOUT_CHECK = {"dropout"}
-"""Kernels that no formula in float64 states: products of 64 bits and exclusive or. The interpreter verifies them."""
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda p: p.stem)

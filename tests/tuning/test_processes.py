@@ -33,7 +33,7 @@ def test_planted_faults_cost_their_candidates_only(folder: Path, capsys: Any) ->
         fault = faults.get(choice.get("BN", 0))
         return plant(cu, fault) if fault else cu
 
-    request = TuneRequest("a.tile", device="cpu", limit=4.0)
+    request = TuneRequest("a.tile", device="cpu", limit=12.0)
     assert run_tune(request, alter=alter) == 0
     trials = found_in("a.tile.tuning").trials
     assert {n: t.status for n, t in trials.items()} == {
