@@ -1,7 +1,7 @@
 # find_package(Tilec): .tile files as sources of a target.
 #
 #   find_package(Tilec REQUIRED)
-#   tilec_add_kernels(program FILES softmax.tile gemm.tile ARCH sm_90)
+#   tilec_add_kernels(program FILES first.tile second.tile ARCH sm_90)
 #
 # `tilec --cmake-dir` prints this folder, for Tilec_DIR or CMAKE_PREFIX_PATH. The cache variable Tilec_EXECUTABLE names
 # the program; by default it is that of the Python installation that this folder belongs to, else the one on PATH.

@@ -110,7 +110,7 @@ def run(
             packed.append(PackedArgument(CODES[value.dtype], value.item()))
     addresses = {buffer.name: buffer.address for buffer, _ in buffers}
     packed = [
-        PackedArgument("128s", map_of(a, arguments[a.place], addresses[f"a{a.place}"]))  # type: ignore[arg-type]
+        PackedArgument("128s", map_of(a, np.asarray(arguments[a.place]), addresses[f"a{a.place}"]))
         if isinstance(a, Map)
         else a
         for a in packed

@@ -16,6 +16,7 @@ from tilec.emulator.text import kernel_texts
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import F32
+from tilec.ir.symbolic import Sym
 from tilec.passes import retire
 from tilec.source.diagnostics import TileError
 from tilec.toolchain.cache import default_cache
@@ -37,7 +38,7 @@ def touch(fragment: k.Fragment, function: str = "neg") -> k.Op:
 def kinds(*ops: k.Op) -> list[str]:
     """What `retire` makes of a consumer's body: waits with how many groups stay, releases, the rest by type."""
     roles = a.Roles(128, 0, 0, (), ops)
-    kernel = k.Kernel("n", "b", 256, 1, 1, (), (), (), (), None, (), (), (), (roles,))  # type: ignore[arg-type]
+    kernel = k.Kernel("n", "b", 256, 1, 1, (), (), (), (), Sym.of(1), (), (), (), (roles,))
     (found,) = retire.run(kernel).body
     assert isinstance(found, a.Roles)
     return [_kind(op) for op in found.consumer]

@@ -37,24 +37,6 @@ from tilec.source.text import Span
 Coords = tuple[k.LoopAxis | None, ...]
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-ACCURACY = frozenset(
-    {
-        "div",
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sqrt",
-        "rsqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "sigmoid",
-        "pow",
-    }
-)
-"""Functions that come in several accuracies."""
 
 
 class Body(AddressBuilder):
