@@ -128,8 +128,8 @@ def test_an_asynchronous_variant_says_what_its_roles_do() -> None:
     assert "multicast" in channel["tiles"][1] and "multicast" not in channel["tiles"][0]
     assert fast["departures"][0]["transport"].endswith("under the next instance's loop")
     assert any_out["departures"] == []
-    assert any_rows["roles"]["producer"]["working"] == 32
-    assert any_rows["channels"][0]["tiles"][0]["transport"].startswith("bulk copy of each row")
+    assert any_rows["roles"]["producer"]["working"] == 128
+    assert any_rows["channels"][0]["tiles"][0]["transport"].startswith("aligned vectors")
     assert "roles" not in general and "tiles" in general
     instructions = {i["instruction"] for i in fast["products"]["instructions"]}
     assert instructions == {"wgmma.m64n256k16"}

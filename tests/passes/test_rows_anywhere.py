@@ -1,4 +1,4 @@
-"""Operands whose rows begin anywhere in memory: each row by a bulk copy of its own, and what lies behind a row is cleared."""
+"""Operands whose rows begin anywhere in memory: the producer's threads copy them, and what lies behind a row does not count."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ def test_what_lies_behind_a_row_does_not_count(t: str, bk: int, tmp_path: Path) 
     path.write_text(BATCHED.format(t=t, bk=bk), encoding="utf-8")
     text = compile_file(str(path), archs=("sm_90a",)).cu
     assert "k_kernel_any_rows(" in text
-    assert "K - BK * k_tile" in text and "clear_outside<128, 1>" in text
+    assert "copy_rows<128>(" in text
     settings = ("B=3", "M=9", "N=13", f"K={bk + 37}")
     found = outcomes(tmp_path, file=str(path), arch="sm_90a", settings=settings)
     assert [o["status"] for o in found] == ["ok"]
 
 
-def test_a_panel_is_as_wide_as_a_place_of_a_copy(tmp_path: Path) -> None:
+def test_only_bulk_copies_round(tmp_path: Path) -> None:
     path = tmp_path / "k.tile"
-    path.write_text(BATCHED.format(t="f8e4m3", bk=64), encoding="utf-8")
+    program = BATCHED.format(t="f32", bk=32).replace("].T", "].T, as = tf32)")
+    path.write_text(program.replace("a[n, i, k] @ ", "dot(a[n, i, k], "), encoding="utf-8")
     text = compile_file(str(path), archs=("sm_90a",)).cu
-    assert "k_kernel_any_rows(" not in text and "k_kernel(" in text
+    assert "k_kernel_any_rows(" not in text and "wgmma_m64n128k8_tf32(" in text
 
 
 def test_rows_that_are_always_aligned_need_no_other_form() -> None:

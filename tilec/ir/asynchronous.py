@@ -112,12 +112,20 @@ class BarrierWait(Op):
 
 @dataclass(frozen=True)
 class BarrierExpect(Op):
-    """Arrives, and announces the bytes of the copies that follow. `warp`: one lane of a warp does."""
+    """Arrives, and announces the bytes of the copies that follow."""
 
     barrier: str
     ring: str
     bytes: int
-    warp: bool = False
+
+
+@dataclass(frozen=True)
+class BarrierFilled(Op):
+    """One lane of each warp arrives: the `bytes` that its threads wrote to the slot are seen by asynchronous products."""
+
+    barrier: str
+    ring: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -155,18 +163,24 @@ class TensorCopy(Op):
 
 @dataclass(frozen=True)
 class RowCopies(Op):
-    """A tile whose rows begin anywhere in memory, which no map of rows and columns describes: every row of a panel by a bulk copy of
-    its own, through a map of the tensor as one line of elements. Row r begins at element `first` + r * `pitch`; the lanes of the
-    producer's warp take the rows in turn."""
+    """A tile whose rows begin anywhere in memory, where no bulk copy may (a box begins at a multiple of 16 bytes): the producer's
+    threads load aligned vectors, shift them together and store them where a bulk copy would. Row r begins at element `first` +
+    r * `pitch` of the tensor's `count`; what is outside `rows` and `cols` (from, to) becomes 0. Ordered by barriers alone."""
 
-    proxy: ClassVar[Proxy] = "async"
+    proxy: ClassVar[Proxy] = "generic"
     token: ClassVar[Token] = "mbarrier"
-    map: str
+    tensor: str
     buffer: PanelBuffer
     ring: str
-    barrier: str
+    count: Expr
     first: Expr
     pitch: Expr
+    rows: tuple[Expr, Expr]
+    cols: tuple[Expr, Expr]
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -301,15 +315,15 @@ class Instances(Op):
 
 @dataclass(frozen=True)
 class Roles(Op):
-    """One elected thread behind the consumers (`warp`: the warp) does `producer`, the first `consumers` threads do `consumer`, each
-    with as many registers."""
+    """One elected thread behind the consumers (`copying`: all threads of a warpgroup) does `producer`, the first `consumers` threads do
+    `consumer`, each with as many registers."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
-    warp: bool = False
+    copying: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import F32
 from tilec.ir.launch import Aligned, AllOf, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.ir.tensor_maps import ALIGNMENT, BOX_LIMIT
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
+from tilec.passes.asynchronous import Asynchronous, plan_asynchronous, room_besides
 from tilec.passes.boxes import Unsuited, load_box
-
-PLACE = 128
-"""Bytes: where in shared memory a copy of a tensor map's box may begin (PTX ISA, `cp.async.bulk.tensor`)."""
-
 
 class AsynchronousAssignment(ProductAssignment):
     """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill."""
@@ -62,9 +59,11 @@ class AsynchronousAssignment(ProductAssignment):
         return (*found, *by_rows)
 
     def _by_rows(self, form: Asynchronous) -> tuple[Variant, ...]:
-        """The form for operands whose rows begin anywhere: nothing is aligned but the tensors themselves. None where a row of a panel
-        is not where a bulk copy may begin."""
-        if any(m.cols * m.dtype.bits // 8 % PLACE for c in form.channels for m in c.members):
+        """The form for operands whose rows begin anywhere, which the producer's threads copy: nothing is aligned but the tensors
+        themselves. None where a copy would have to round, as bulk copies of f32 do, or registers are too few."""
+        registers = self.target.copying_registers.get(form.warpgroups, (0, 0))
+        members = [m for c in form.channels for m in c.members]
+        if any(m.dtype == F32 for m in members) or not room_besides(form.products, registers):
             return ()
         conditions: list[LaunchCondition] = []
         for channel in form.channels:
@@ -83,7 +82,12 @@ class AsynchronousAssignment(ProductAssignment):
             AllOf((*dict.fromkeys(conditions), *self._not_empty(form))),
             products=form.products,
             asynchronous=replace(
-                form, departure=None, sharing=None, early=frozenset(), by_rows=True
+                form,
+                departure=None,
+                sharing=None,
+                early=frozenset(),
+                by_rows=True,
+                registers=registers,
             ),
             positive=self._dims(form),
         )

@@ -24,7 +24,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         "roles": {
             "producer": {
                 "threads": kernel.producers,
-                "working": 32 if roles.warp else 1,
+                "working": kernel.producers if roles.copying else 1,
                 "registers": roles.producer_registers or "as launched",
             },
             "consumers": {
@@ -76,7 +76,7 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 how += f", {_dealt(op)}"
             return {
                 "what": "load",
-                "tensor": tensor_of(kernel, op.map),
+                "tensor": _source(kernel, op),
                 "transport": how,
                 "masks": [],
             }
@@ -127,6 +127,11 @@ def tensor_of(kernel: k.Kernel, name: str) -> str:
     return next(x.tensor for x in maps if x.name == name)
 
 
+def _source(kernel: k.Kernel, op: a.TensorCopy | a.RowCopies) -> str:
+    """The tensor that a tile is copied from."""
+    return op.tensor if isinstance(op, a.RowCopies) else tensor_of(kernel, op.map)
+
+
 def sent(op: a.SendChunks) -> str:
     """How a tile leaves."""
     size = f"{op.buffer.rows} x {op.buffer.cols}"
@@ -136,7 +141,7 @@ def sent(op: a.SendChunks) -> str:
 
 def _transport(op: a.TensorCopy | a.RowCopies) -> str:
     if isinstance(op, a.RowCopies):
-        return "bulk copy of each row through a tensor map"
+        return "aligned vectors, shifted together"
     return "bulk copy through a tensor map"
 
 
@@ -175,14 +180,14 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
     tiles: dict[str, dict[str, Note]] = {}
     filled: dict[str, dict[str, None]] = {}
     for op, loops in _ops(roles.producer):
-        if isinstance(op, a.BarrierExpect):
+        if isinstance(op, a.BarrierExpect | a.BarrierFilled):
             found.setdefault(op.ring, {"ring": op.ring, "slots": slots[op.ring], "bytes": op.bytes})
             where = "in each trip of " + " and ".join(loops) if loops else "for each instance"
             filled.setdefault(op.ring, {})[where] = None
         elif isinstance(op, a.TensorCopy | a.RowCopies):
             tile: Note = {
                 "name": op.buffer.name,
-                "tensor": tensor_of(kernel, op.map),
+                "tensor": _source(kernel, op),
                 "dtype": str(op.buffer.rep),
                 "rows": op.buffer.rows,
                 "cols": op.buffer.cols,
