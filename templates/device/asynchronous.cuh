@@ -501,62 +501,6 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
 }
 //@ end
 
-//@ primitive copy_rows needs PanelTile Vector load_aligned load_shifted shift_together store_shared_vector
-/// kThreads threads copy a tile whose row r begins at element `first` + r * `pitch` of the `count`
-/// ones from p, a multiple of 16 bytes. Zeros outside rows and columns [begin, end).
-template <int kThreads, class T, int kRows, int kCols>
-__device__ __forceinline__ void copy_rows(PanelTile<T, kRows, kCols>& tile, const T* p, int count,
-                                          int first, int pitch, int row_begin, int row_end,
-                                          int col_begin, int col_end, int thread) {
-  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
-  constexpr int kPerRow = kCols / kChunk;
-  constexpr int kChunks = kRows * kPerRow;
-  constexpr int kAtOnce = kChunks % (4 * kThreads) == 0 ? 4 : kChunks % (2 * kThreads) == 0 ? 2 : 1;
-  const bool whole = row_begin <= 0 && row_end >= kRows && col_begin <= 0 && col_end >= kCols &&
-                     first >= 0 && first + (kRows - 1) * pitch + kCols + kChunk <= count;
-  if (whole && kChunks % (kAtOnce * kThreads) == 0) {
-#pragma unroll 1
-    for (int n = thread; n < kChunks; n += kAtOnce * kThreads) {
-      Vector<T, kChunk> low[kAtOnce];  // the loads of several chunks are under way together
-      Vector<T, kChunk> high[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int at = first + (n + i * kThreads) / kPerRow * pitch +
-                       (n + i * kThreads) % kPerRow * kChunk;
-        const int above = (at + kChunk - 1) / kChunk * kChunk;
-        low[i] = load_aligned<kChunk>(p + (above > at ? above - kChunk : above));
-        high[i] = load_aligned<kChunk>(p + above);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = (n + i * kThreads) / kPerRow;
-        const int col = (n + i * kThreads) % kPerRow * kChunk;
-        const int shift = -(first + row * pitch + col) & (kChunk - 1);
-        store_shared_vector(tile.at(row, col), shift_together(low[i], high[i], shift));
-      }
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int n = thread; n < kChunks; n += kThreads) {
-    const int row = n / kPerRow;
-    const int col = n % kPerRow * kChunk;
-    Vector<T, kChunk> chunk{};
-    if (row >= row_begin && row < row_end && col < col_end && col + kChunk > col_begin) {
-      const int at = first + row * pitch + col;
-      chunk = load_shifted<kChunk>(p, at, -at & (kChunk - 1), count);
-      if (col < col_begin || col + kChunk > col_end) {
-#pragma unroll
-        for (int e = 0; e < kChunk; ++e) {
-          if (col + e < col_begin || col + e >= col_end) chunk.set(e, T{});
-        }
-      }
-    }
-    store_shared_vector(tile.at(row, col), chunk);
-  }
-}
-//@ end
-
 //@ primitive kFirstTurn
 /// The named barrier of the first warpgroup's turn; those of the others follow.
 constexpr int kFirstTurn = 3;

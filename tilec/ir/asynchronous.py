@@ -120,15 +120,6 @@ class BarrierExpect(Op):
 
 
 @dataclass(frozen=True)
-class BarrierFilled(Op):
-    """One lane of each warp arrives: the `bytes` that its threads wrote to the slot are seen by asynchronous products."""
-
-    barrier: str
-    ring: str
-    bytes: int
-
-
-@dataclass(frozen=True)
 class BarrierRelease(Op):
     """One lane of each warp arrives: its reads of the slot are done; `previous`: of the slot before the ring's place. `peers` > 1:
     at as many CTAs of the cluster."""
@@ -155,28 +146,6 @@ class TensorCopy(Op):
     """which coordinate counts the tile's rows; the first counts its columns"""
     peers: int = 1
     share: Share = "none"
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return ()
-
-
-@dataclass(frozen=True)
-class RowCopies(Op):
-    """A tile whose rows begin anywhere in memory, where no bulk copy may (a box begins at a multiple of 16 bytes): the producer's
-    threads load aligned vectors, shift them together and store them where a bulk copy would. Row r begins at element `first` +
-    r * `pitch` of the tensor's `count`; what is outside `rows` and `cols` (from, to) becomes 0. Ordered by barriers alone."""
-
-    proxy: ClassVar[Proxy] = "generic"
-    token: ClassVar[Token] = "mbarrier"
-    tensor: str
-    buffer: PanelBuffer
-    ring: str
-    count: Expr
-    first: Expr
-    pitch: Expr
-    rows: tuple[Expr, Expr]
-    cols: tuple[Expr, Expr]
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -315,15 +284,14 @@ class Instances(Op):
 
 @dataclass(frozen=True)
 class Roles(Op):
-    """One elected thread behind the consumers (`copying`: all threads of a warpgroup) does `producer`, the first `consumers` threads do
-    `consumer`, each with as many registers."""
+    """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
+    registers."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
-    copying: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -84,8 +84,6 @@ class Asynchronous:
     departure: Departure | None = None
     early: frozenset[int] = frozenset()
     """ids of loads that are made before the last product is done"""
-    by_rows: bool = False
-    """operands' rows begin anywhere in memory: the producer's threads copy them"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
@@ -94,11 +92,6 @@ class Asynchronous:
     def threads(self) -> int:
         """Threads of the consumers."""
         return WARPGROUP * self.warpgroups
-
-
-def room_besides(products: Products, registers: tuple[int, int]) -> bool:
-    """Whether a consumer's registers hold its accumulators and what it cannot do without."""
-    return products.accumulators + LEAST_BESIDES <= (registers[1] or 255)
 
 
 def plan_asynchronous(
@@ -130,7 +123,7 @@ def plan_asynchronous(
     scalars = producer_scalars(channels, definitions)
     sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if not room_besides(products, registers):
+    if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES

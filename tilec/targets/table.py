@@ -66,8 +66,6 @@ class Target:
     """the same for a product beside its accumulators and operands"""
     role_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
     """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
-    copying_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
-    """the same where the producer's threads copy operands themselves"""
     cluster_size: int = 1
     """CTAs that share operands: larger clusters leave multiprocessors idle where these come in uneven groups"""
     features: frozenset[str] = frozenset()
@@ -137,8 +135,8 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)},
-               copying_registers={1: (0, 0), 2: (72, 216), 3: (72, 144)}, cluster_size=2, features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
+               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
+               features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),

@@ -17,7 +17,7 @@ from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
-from tilec.passes.boxes import TensorBox, ends_inside, load_box
+from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
@@ -26,7 +26,6 @@ from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
-
 
 PRODUCERS = 128
 """Threads behind the consumers: registers are dealt out to whole warpgroups."""
@@ -54,7 +53,6 @@ class Roles:
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
-        arrivals = PRODUCERS // 32 if form.by_rows else 1
         for channel in form.channels:
             base = "_".join(dict.fromkeys(m.tensor for m in channel.members))
             ring = context.names.unique(f"{base}_ring")
@@ -70,7 +68,7 @@ class Roles:
                     self.sites[id(site.loads[n])] = (channel, site)
             warps = form.warpgroups * 4 * self._peers(channel)
             self.barriers += [
-                a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, arrivals),
+                a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, 1),
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
@@ -146,21 +144,17 @@ class Roles:
         ring = self.rings[channel]
         full = self._barrier(channel, free=False)
         span = site.loads[-1].span
-        context.out.append(a.BarrierWait(self._barrier(channel, free=True), ring, span=span))
-        if not self.form.by_rows:
-            context.out.append(a.BarrierExpect(full, ring, channel.bytes, span=span))
+        context.out += [
+            a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
+            a.BarrierExpect(full, ring, channel.bytes, span=span),
+        ]
         for operand, load in zip(site.operands, site.loads, strict=True):
             self._copy(self.buffers[operand.source.id], load, ring, full)
-        if self.form.by_rows:
-            context.out.append(a.BarrierFilled(full, ring, channel.bytes, span=span))
         context.out.append(a.RingAdvance(ring))
 
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
-        if self.form.by_rows:
-            self._copy_rows(buffer, load, box, ring)
-            return
         sharing = self.form.sharing
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
@@ -182,31 +176,6 @@ class Roles:
                 peers,
                 share,
                 span=load.span,
-            )
-        )
-
-    def _copy_rows(
-        self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str
-    ) -> None:
-        """A tile whose rows begin anywhere: the producer's threads load, shift and store it, zeros where it ends."""
-        context = self.context
-        name = load.access.tensor
-        context.pointers.setdefault(name, False)
-        count = Sym.of(1)
-        first = Sym.of(0)
-        for dim, stride, start in zip(box.dims, box.strides, box.start, strict=True):
-            count = count * dim
-            first = first + start * stride
-        box = ends_inside(ends_inside(box, 0), 1)
-        rows, cols = (
-            (context.index(begin or Sym.of(0)), context.index(end or Sym.of(extent)))
-            for (begin, end), extent in zip(box.inner, (buffer.rows, buffer.cols), strict=True)
-        )
-        index = context.index
-        pitch = index(box.strides[box.row])
-        context.out.append(
-            a.RowCopies(
-                name, buffer, ring, index(count), index(first), pitch, rows, cols, span=load.span
             )
         )
 
@@ -350,8 +319,6 @@ class Roles:
         """Where the consumed axis of a tile begins and ends inside the tensor, None where it nowhere does."""
         context = self.context
         assert operand.load is not None
-        if self.form.by_rows:
-            return None, None  # its copies bring zeros
         box = load_box(context.program, operand.load, context.facts)
         first, last = box.inner[operand.k_axis]
         buffer = self.buffers[operand.source.id]
@@ -523,7 +490,6 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         form.registers[1],
         producer,
         roles.consumer(kernel.body),
-        form.by_rows,
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""
