@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
+from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
+from tilec.passes.uses import all_ops
 from tilec.reference.numbers import Array
 from tilec.runtime.against import (
     DEFAULT_RTOL,
@@ -108,7 +110,14 @@ def _beside_torch(evidence: Evidence, item: Ready, case: Case, gpu: Gpu, torch: 
             continue
         have = elements(tensor, sizes, outputs[tensor.name])
         close, greatest, within = _closeness(
-            torch, have, tensor.dtype, expected[tensor.name], coarsest(case, tensor.dtype)
+            torch,
+            have,
+            tensor.dtype,
+            expected[tensor.name],
+            coarsest(case, tensor.dtype),
+            by_rows=any(
+                isinstance(op, t.Dot) for n in case.program.nests for op in all_ops(n.body)
+            ),
         )
         errors[tensor.name] = f"{greatest:.3g} within {within}"
         if not close:
@@ -127,16 +136,22 @@ def _beside_torch(evidence: Evidence, item: Ready, case: Case, gpu: Gpu, torch: 
 
 
 def _closeness(
-    torch: Any, have: Array, dtype: DType, want: Any, coarse: DType
+    torch: Any, have: Array, dtype: DType, want: Any, coarse: DType, *, by_rows: bool
 ) -> tuple[bool, float, str]:
-    """As `tilec.runtime.against.closeness`, on the GPU: equal NaN and infinities, the rest within rtol and atol."""
-    got = to_torch(torch, have, dtype).to("cuda").double().reshape(-1)
-    want = want.double().reshape(-1)
+    """As `tilec.runtime.against.closeness`, on the GPU: equal NaN and infinities, the rest within rtol and atol. `by_rows`: rtol is
+    relative to the largest element of the row, as a product's error is."""
+    got = to_torch(torch, have, dtype).to("cuda").double().reshape(want.shape)
+    want = want.double()
     finite = torch.isfinite(want)
     rtol = 0.0
     if coarse.is_float:
         rtol = 2e-3 if coarse.name == "f16" else DEFAULT_RTOL[coarse.bits]
     atol = rtol * float(want[finite].abs().mean()) if bool(finite.any()) else 0.0
-    close = bool(torch.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True))
+    size = torch.where(finite, want.abs(), 0.0)
+    if by_rows and size.ndim:
+        size = size.amax(-1, keepdim=True)
+    same = (got == want) | (torch.isnan(got) & torch.isnan(want))
+    close = bool((same | (finite & ((got - want).abs() <= atol + rtol * size))).all())
     greatest = float((got - want).abs()[finite].max()) if bool(finite.any()) else 0.0
-    return close, greatest, f"rtol {rtol:.2g}, atol {atol:.2g}"
+    words = " of the row's largest" if by_rows else ""
+    return close, greatest, f"rtol {rtol:.2g}{words}, atol {atol:.2g}"
