@@ -254,6 +254,9 @@ def _geometry(
     warpgroups = warps // 4 if warps else min(most, 2, -(-extent // WARPGROUP_ROWS))
     if extent % (WARPGROUP_ROWS * 3) == 0 and not warps and extent <= WARPGROUP_ROWS * 3:
         warpgroups = min(most, 3)
+    chained = any(isinstance(p.a, InRegisters) for p in base.plans.values())
+    if chained and extent == WARPGROUP_ROWS * 4 and not warps:
+        warpgroups = min(most, 4)  # what stands between two products hides behind those of others
     if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
     layouts = {}

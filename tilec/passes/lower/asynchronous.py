@@ -369,7 +369,7 @@ class Roles:
         columns = col.layout.capacity
         types = self.form.types[op.out.id]
         blocks = row.layout.steps // 2
-        first = f"uniform_int(thread / 128) * {64 * blocks}" if self.form.warpgroups > 1 else "0"
+        first = f"warpgroup * {64 * blocks}" if self.form.warpgroups > 1 else "0"
         staged = plan.a if isinstance(plan.a, Staged) else None
         operand: k.TileAddress | k.Fragment
         if staged is not None:
