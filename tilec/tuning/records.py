@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from tilec.ir.dtypes import DTYPES, DType
+from tilec.ir.selection import Number, distance
 from tilec.plan.candidate import Choice
 from tilec.source.diagnostics import fail
-
-Number: TypeAlias = "int | float | bool"
 
 Status = Literal["ok", "wrong", "fault", "hang", "rejected", "refused"]
 """`rejected`: over a limit of the target, before nvcc. `refused`: tilec or nvcc did not take it. `wrong`: it did not verify.
@@ -252,23 +250,15 @@ def cached(program: str) -> Iterator[Found]:
 
 
 def nearest(found: Iterable[Found], key: Mapping[str, Number]) -> Found | None:
-    """The finished search whose key is nearest: the least sum of |log2| of the ratios of sizes; the last of equal ones."""
+    """The finished search whose key is nearest (`tilec.ir.selection.distance`); the last of equal ones."""
     best: tuple[float, Found] | None = None
     for one in found:
         if one.best is None or set(one.subject.key) - set(key):
             continue
-        distance = sum(_apart(one.subject.key[n], key[n]) for n in one.subject.key)
-        if best is None or distance <= best[0]:
-            best = distance, one
+        far = distance(list(one.subject.key.values()), [key[n] for n in one.subject.key])
+        if best is None or far <= best[0]:
+            best = far, one
     return best[1] if best else None
-
-
-def _apart(a: Number, b: Number) -> float:
-    if a == b:
-        return 0.0
-    if a < 0 or b < 0 or not (math.isfinite(a) and math.isfinite(b)):
-        return 64.0
-    return abs(math.log2((a + 1) / (b + 1)))
 
 
 def summary(trials: Sequence[Trial]) -> str:
