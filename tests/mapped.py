@@ -102,9 +102,7 @@ def hand_made(
     (kernel,) = compiled.kernels
     targets = tuple(replace(t, steps=steps(kernel.plan)) for t in kernel.plan.targets)
     plan = replace(kernel.plan, targets=targets)
-    kernels = tuple(
-        bodies.GuardedKernel(k, "", kernel.program) for k in kernel.lowered[archs[0]]
-    )
+    kernels = tuple(bodies.GuardedKernel(k, "", kernel.program) for k in kernel.lowered[archs[0]])
     made = unit.UnitKernel(kernel.name, kernel.program, plan, kernels)
     own = bodies.render_kernels(made.kernels)
     both = bodies.KernelTexts(own.bodies, (text.strip(), *own.wrappers))

@@ -213,9 +213,7 @@ def _other_tiles(
     }
 
 
-def _clashes(
-    programs: Sequence[Program], split: Mapping[str, Dispatch] | None
-) -> list[Diagnostic]:
+def _clashes(programs: Sequence[Program], split: Mapping[str, Dispatch] | None) -> list[Diagnostic]:
     """Kernels whose names, or names that the generated code makes of them, are one in C++. `split`: what has launchers beside its own."""
     from tilec.emit.c_names import c_name
 

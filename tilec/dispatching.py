@@ -1,7 +1,7 @@
 """Variants that tuning found, compiled beside the general one: a target's plan that selects among them by the sizes of a call.
 
-    before   the general kernel, lowered;  Dispatch: choice 1 for (4096, 4096), choice 2 for (512, 8192)
-    after    the same with the kernels of both choices, and a Selection in its target's plan
+before   the general kernel, lowered;  Dispatch: choice 1 for (4096, 4096), choice 2 for (512, 8192)
+after    the same with the kernels of both choices, and a Selection in its target's plan
 """
 
 from __future__ import annotations

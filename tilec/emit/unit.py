@@ -81,7 +81,9 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
                 "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
                 "bodies": [{"text": body} for body in bodies],
                 "wrappers": wrappers,
-                "launcher": LauncherContext(kernel.program, kernel.plan, kernel.apart).render().rstrip("\n"),
+                "launcher": LauncherContext(kernel.program, kernel.plan, kernel.apart)
+                .render()
+                .rstrip("\n"),
             }
         )
     kernel_text = "\n".join(rendered)
