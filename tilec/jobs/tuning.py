@@ -16,17 +16,21 @@ from tilec.source.diagnostics import Sink, fail
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile
     from tilec.compiler import AnalysedKernel
+    from tilec.jobs.tuning_devices import Device
     from tilec.plan.candidate import Choice
     from tilec.plan.parameters import TuningSpace
     from tilec.runtime.arguments import CallSizes
     from tilec.syntax.loading import Program as Files
+    from tilec.tuning.building import Alter
     from tilec.tuning.records import Found, Subject
-    from tilec.tuning.search import Alter, Listener, Search
+    from tilec.tuning.search import Listener, Search
+    from tilec.tuning.strategies import Kind
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The command line of `tilec tune`, option by option. `jobs` None: one compiler a core, less one; `limit` in seconds."""
+    """The command line of `tilec tune`, option by option. `jobs` None: one compiler a core, less one; `limit` in seconds; `patience` and
+    `trials` as in Effort; `plot` a file."""
 
     file: str
     kernel: str | None = None
@@ -40,15 +44,13 @@ class TuneRequest:
     limit: float | None = None
     again: bool = False
     nvcc: str | None = None
-
-
-@dataclass(frozen=True)
-class Device:
-    """What candidates are measured on: `name` of the GPU, or "emulator"."""
-
-    name: str
-    arch: str
-    emulated: bool
+    arch: str | None = None
+    search: Kind = "exhaustive"
+    patience: int | None = None
+    trials: int | None = None
+    devices: str | None = None
+    scheduler: str | None = None
+    plot: str | None = None
 
 
 def run_tune(
@@ -80,6 +82,7 @@ def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
     from tilec.compiler import analyse_file
 
     check_source(request.file)
+    _check_options(request)
     defines = parse_pairs(request.defines, "-D")
     wanted = expand_settings(request.settings)
     files, found, sink = analyse_file(request.file, kernel=request.kernel, defines=defines)
@@ -104,6 +107,16 @@ def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
                     yield search
 
 
+def _check_options(request: TuneRequest) -> None:
+    """Before anything is compiled: what the options need is there."""
+    if request.arch is not None:
+        parse_archs((request.arch,))
+    if request.search == "tpe":
+        from tilec.tuning.strategies import import_optuna
+
+        import_optuna()
+
+
 def _space(
     request: TuneRequest, files: Files, item: AnalysedKernel, sink: Sink
 ) -> TuningSpace | None:
@@ -117,21 +130,9 @@ def _space(
 
 
 def _device(request: TuneRequest) -> Device:
-    if request.device == "cpu":
-        from tilec.emulator.build import host_toolchain
-        from tilec.tuning.records import EMULATOR
+    from tilec.jobs.tuning_devices import choose_device
 
-        host_toolchain()
-        return Device(EMULATOR, parse_archs(())[-1], True)
-    from tilec.runtime.device import no_gpu
-    from tilec.runtime.launching import architecture_for
-    from tilec.toolchain.driver import query_driver
-
-    driver = query_driver()
-    if not driver.devices:
-        raise no_gpu(driver.problem)
-    first = driver.devices[0]
-    return Device(first.name, architecture_for(first.compute_capability), False)
+    return choose_device(request.device, request.arch, request.devices, request.scheduler)
 
 
 def _sizes(
@@ -169,7 +170,7 @@ def _search(
     from tilec.toolchain.cache import default_cache
     from tilec.tuning.protocol import Setup
     from tilec.tuning.records import Found, Subject, read_file, tuning_path
-    from tilec.tuning.search import LIMIT, Search
+    from tilec.tuning.search import LIMIT, Effort, Search
     from tilec.tuning.subjects import call_key, program_hash
 
     cache = default_cache()
@@ -230,6 +231,8 @@ def _search(
         jobs=request.jobs or max(1, (os.cpu_count() or 2) - 1),
         limit=request.limit or LIMIT,
         restore=kept is not None,
+        effort=Effort(request.search, request.patience, request.trials, request.seed),
+        lanes=device.lanes(files.files),
     )
 
 

@@ -76,11 +76,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Best:
-    """The end of a search: the fastest choice, empty where that is the untuned candidate, against the time of the latter."""
+    """The end of a search: the fastest choice, empty where that is the untuned candidate, against the time of the latter; `search` is
+    the strategy."""
 
     choice: Choice
     microseconds: float
     untuned_microseconds: float | None
+    search: str = "exhaustive"
 
 
 @dataclass
@@ -134,6 +136,7 @@ def _take(owner: Found, data: Mapping[str, Any]) -> None:
                 _choice(data["best"]),
                 float(data["us"]),
                 None if untuned is None else float(untuned),
+                str(data.get("search", "exhaustive")),
             )
         else:
             choice, micros = _choice(data["choice"]), data.get("us")
@@ -182,6 +185,7 @@ def best_json(subject: Subject, best: Best) -> dict[str, Any]:
         "best": {n: _plain(v) for n, v in best.choice.items()},
         "us": round(best.microseconds, 3),
         "untuned_us": None if untuned is None else round(untuned, 3),
+        **({} if best.search == "exhaustive" else {"search": best.search}),
     }
 
 
