@@ -64,6 +64,12 @@ if TYPE_CHECKING:
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Measure on the workers of a dask.distributed cluster."
 )
+@click.option(
+    "--plot",
+    metavar="FILE",
+    shell_complete=files,
+    help="Draw a heat map and a roofline: svg, png or pdf. Needs matplotlib.",
+)
 @click.option("--again", is_flag=True, help="Measure what was measured before, too.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
@@ -91,6 +97,7 @@ def tune_command(
     trials: int | None,
     devices: str | None,
     scheduler: str | None,
+    plot: str | None,
     again: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -123,5 +130,6 @@ def tune_command(
             trials=trials,
             devices=devices,
             scheduler=scheduler,
+            plot=plot,
         )
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,22 +62,30 @@ def run_tune(
     Returns the exit status: 4 where no candidate verified. Raises TileError where the command line, the program or the
     environment stops everything.
     """
+    from tilec.jobs.outputs import write_outputs
+    from tilec.jobs.running import plot_form
+    from tilec.tuning.pictures import Pictured, draw
     from tilec.tuning.progress import progress
 
     heard = listener or progress(sys.stderr)
     status = 0
-    for search in searches(request, heard):
-        if alter is not None:
-            search.alter = alter
-        found = search.run()
-        sys.stdout.write(outcome_text(found) + "\n")
-        sys.stdout.flush()
-        if found.best is None:
-            status = max(status, 4)
+    drawn: list[Pictured] = []
+    with closing(searches(request, heard)) as wanted:
+        for search in wanted:
+            if alter is not None:
+                search.alter = alter
+            found = search.run()
+            sys.stdout.write(outcome_text(found) + "\n")
+            sys.stdout.flush()
+            drawn.append(Pictured(found, search.operations, search.moved))
+            if found.best is None:
+                status = max(status, 4)
+    if request.plot is not None:
+        write_outputs({request.plot: draw(drawn, plot_form(request.plot))})
     return status
 
 
-def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
+def searches(request: TuneRequest, listener: Listener) -> Generator[Search]:
     """The searches that a request asks for, in the order of kernels and sizes. Raises TileError: E0216 to E0218 in the program,
     E0720 nothing to tune, E0801 to E0812 what the machine lacks."""
     from tilec.compiler import analyse_file
@@ -98,13 +107,16 @@ def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
         )
     device = _device(request)
     seen: set[str] = set()
-    for item, space in spaces:
-        for settings in wanted:
-            for sizes in _sizes(files, item, settings, device):
-                search = _search(request, listener, device, files, item, space, sizes)
-                if search.subject.id not in seen:
-                    seen.add(search.subject.id)
-                    yield search
+    try:
+        for item, space in spaces:
+            for settings in wanted:
+                for sizes in _sizes(files, item, settings, device):
+                    search = _search(request, listener, device, files, item, space, sizes)
+                    if search.subject.id not in seen:
+                        seen.add(search.subject.id)
+                        yield search
+    finally:
+        device.close()
 
 
 def _check_options(request: TuneRequest) -> None:
@@ -115,6 +127,12 @@ def _check_options(request: TuneRequest) -> None:
         from tilec.tuning.strategies import import_optuna
 
         import_optuna()
+    if request.plot is not None:
+        from tilec.jobs.running import plot_form
+        from tilec.runtime.comparing import import_matplotlib
+
+        plot_form(request.plot)
+        import_matplotlib()
 
 
 def _space(
@@ -165,6 +183,8 @@ def _search(
     sizes: CallSizes,
 ) -> Search:
     import tilec
+    from tilec.runtime.arguments import plan_without_launches
+    from tilec.runtime.gpu_run import moved_bytes
     from tilec.runtime.verify import Tolerance
     from tilec.toolchain.build import find_toolchain
     from tilec.toolchain.cache import default_cache
@@ -233,7 +253,20 @@ def _search(
         restore=kept is not None,
         effort=Effort(request.search, request.patience, request.trials, request.seed),
         lanes=device.lanes(files.files),
+        operations=_operations(files, item, sizes),
+        moved=float(moved_bytes(plan_without_launches(item.program), sizes)),
     )
+
+
+def _operations(files: Files, item: AnalysedKernel, sizes: CallSizes) -> float | None:
+    """Of one call: what the `flops` clause says, else its products."""
+    from tilec.runtime.clauses import constants, count
+    from tilec.runtime.work import product_operations
+
+    numbers = {n: v for n, v in item.program.statics.items() if isinstance(v, int | float)}
+    known = {**constants(files.main), **numbers, **sizes.environment}
+    said = count(item.syntax, "flops", known)
+    return product_operations(item.program, sizes) if said is None else said
 
 
 def _in_cache(subject: Subject) -> Found | None:

@@ -39,6 +39,11 @@ class Device:
 
         return self.cluster.lanes(program_files(files))
 
+    def close(self) -> None:
+        """End the connection to a cluster."""
+        if self.cluster is not None:
+            self.cluster.close()
+
 
 def choose_device(
     device: str, arch: str | None, devices: str | None, scheduler: str | None

@@ -99,6 +99,10 @@ class Search:
     """`found` is in the cache and not beside the source"""
     effort: Effort = field(default_factory=Effort)
     lanes: Lanes = local_lanes
+    operations: float | None = None
+    """of one call, None where nothing counts them"""
+    moved: float = 0.0
+    """bytes that one call moves at least"""
     _ready: dict[str, Ready] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
     """names of the choices that were built first, by text"""
