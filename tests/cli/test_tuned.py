@@ -179,6 +179,8 @@ def test_what_was_tuned_for_another_architecture_is_a_warning(tilec: Command) ->
         assert "its results beside the source are for sm_90a" in err
     status, _, err = tilec("run", "t.tile", "--device", "cpu", "--arch", "sm_80")
     assert (status, "W0604" in err) == (0, True)
+    status, _, err = tilec("explain", "t.tile", "--arch", "sm_90")
+    assert (status, "W0604" in err) == (0, True)
     status, out, err = tilec("compile", "t.tile", "--arch", "sm_90a", "--emit", "manifest")
     assert (status, err) == (0, "")
     assert json.loads(out)["kernels"][0]["candidate"]["BN"] == "64"

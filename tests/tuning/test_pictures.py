@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-import xml.etree.ElementTree as xml
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_pictures_have_what_was_found() -> None:
     two = [Pictured(MAP, 2.0 * 4096**3, 3 * 4096**2 * 2.0), Pictured(MAP, None, 1e6)]
     image = draw(two, "svg")
     assert image == draw(two, "svg")
-    root = xml.fromstring(image)
+    root = ElementTree.fromstring(image)
     assert root.tag.endswith("svg")
     shapes = image.decode()
     # text is drawn as glyphs, and stands in comments

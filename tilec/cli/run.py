@@ -53,6 +53,9 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     help="Also time PyTorch evaluating the check, or a function of yours, in turn with the kernel.",
 )
 @click.option(
+    "--energy", is_flag=True, help="With --bench: joules a call, by the GPU's own counter."
+)
+@click.option(
     "--tuned", is_flag=True, help="Run what `compile --tuned` writes: all variants that were found."
 )
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
@@ -92,6 +95,7 @@ def run_command(
     atol: float | None,
     bench: bool,
     against: str | None,
+    energy: bool,
     tuned: bool,
     no_tuned: bool,
     csv_path: str | None,
@@ -131,6 +135,7 @@ def run_command(
             against=against,
             tuned=not no_tuned,
             dispatch=tuned,
+            energy=energy,
             csv_path=csv_path,
             plot_path=plot_path,
             save=save,

@@ -57,6 +57,7 @@ class RunRequest:
     csv_path: str | None = None
     plot_path: str | None = None
     dispatch: bool = False
+    energy: bool = False
 
 
 def run_files(request: RunRequest) -> int:
@@ -103,9 +104,14 @@ def _check(request: RunRequest) -> None:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--input`")
-    for option, value in (("--against", request.against), ("--plot", request.plot_path)):
+    about_times = ("--against", request.against), ("--plot", request.plot_path)
+    for option, value in (*about_times, ("--energy", request.energy)):
         if value and not request.bench:
             raise fail("E0709", f"`{option}` is about times", help="add `--bench`")
+    if request.energy:
+        from tilec.runtime.energy import import_nvml
+
+        import_nvml()
     if request.plot_path:
         from tilec.runtime.comparing import import_matplotlib
 
