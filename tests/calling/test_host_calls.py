@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.source.diagnostics import Diagnostic
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
