@@ -170,6 +170,47 @@ def test_a_variant_that_does_not_fit_any_more_is_left_out_with_a_warning(tilec: 
     assert "tuned" not in Path("big.cu").read_text().partition("#include")[2]
 
 
+PARTS = """\
+kernel parts[P = 4](x: f32[N]) -> y: f32[N]:
+    tune P in (2, 8) key (N)
+    temp t: f32[P, N]
+    for p, i in parallel(P, N by 128):
+        t[p, i] = x[i] * 2.0
+    for i in parallel(N by 256):
+        y[i] = t[0, i] + t[P - 1, i]
+    check y == x * 4.0
+    example cpu N = 300
+
+kernel shaped[D = 64](x: f32[N, D]) -> y: f32[N, D]:
+    tune D in (64, 128) key (N)
+    for i in parallel(N by 8):
+        y[i, :] = x[i, :] * 2.0
+"""
+
+
+def test_the_workspace_suits_every_variant(tilec: Command) -> None:
+    Path("p.tile").write_text(PARTS)
+    record("p.tile", "parts", "sm_90", {(100,): {"P": 2}, (5000,): {"P": 8}})
+    launched = outcomes(tilec, "p.tile", "parts", "-s", "N=100,700,5000,100000")
+    tuned = {n: re.findall(r"tuned\d", " ".join(kernels)) for n, kernels in launched.items()}
+    assert tuned == {
+        "N=100": ["tuned1"] * 2,
+        "N=700": [],
+        "N=5000": ["tuned2"] * 2,
+        "N=100000": [],
+    }
+
+
+def test_a_variant_with_other_arguments_is_left_out(tilec: Command) -> None:
+    Path("p.tile").write_text(PARTS)
+    record("p.tile", "shaped", "sm_90", {(100,): {"D": 128}})
+    status, _, err = tilec("compile", "p.tile", "shaped", "--arch", "sm_90", "--tuned")
+    assert status == 0
+    assert (
+        "warning[W0605]: `shaped` has no variant `D=128` for sm_90: it has other arguments" in err
+    )
+
+
 def test_what_was_tuned_for_another_architecture_is_a_warning(tilec: Command) -> None:
     record("t.tile", "one", "sm_90a", {(100,): {"BN": 64}})
     for more in (("--tuned",), ()):

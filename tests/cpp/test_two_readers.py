@@ -199,6 +199,32 @@ DISPATCHES = {
 }
 
 
+WORKSPACES = """\
+kernel parts[P = 4](x: f32[N]) -> y: f32[N]:
+    temp t: f32[P, N]
+    temp u: f32[N]
+    for p, i in parallel(P, N by 128):
+        t[p, i] = x[i] * 2.0
+    for i in parallel(N by 256):
+        u[i] = t[0, i] + t[P - 1, i]
+    for i in parallel(N by 256):
+        y[i] = u[i] * 2.0
+"""
+
+
+def test_both_readers_place_the_workspace_of_the_variants_alike(tmp_path: Path) -> None:
+    (tmp_path / "parts.tile").write_text(WORKSPACES)
+    wanted = dispatch(("N",), [{"P": 2}, {"P": 8}], Point((100,), 1), Point((4096,), 2))
+    compiled = compile_file(
+        str(tmp_path / "parts.tile"), archs=("sm_80", "sm_90a"), dispatches={"parts": wanted}
+    )
+    launched = agree(compiled, random.Random("parts"), tmp_path)
+    assert {k.partition("tuned")[2] for k in launched} == {"", "1_sm_80", "2_sm_80", "1_sm_90a"}
+    plan = compiled.kernels[0].plan
+    # eight rows of `t` behind each other, whichever variant runs
+    assert workspace_bytes(plan, CallSizes({"N": 64})) == 8 * 64 * 4 + 64 * 4
+
+
 @pytest.mark.parametrize("name", sorted(DISPATCHES))
 def test_both_readers_select_the_same_tuned_variant(name: str, tmp_path: Path) -> None:
     compiled = compile_file(
