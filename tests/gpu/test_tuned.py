@@ -87,22 +87,24 @@ def test_each_size_reaches_its_variant_and_verifies(arch: str) -> None:
 
 MAIN = r"""
 #include "add.h"
+#include <cuda_runtime.h>
 #include <cstdio>
 #include <vector>
 
 int main() {
   for (int n : {1, 97, 100, 1000, 9001, 9000, 70000}) {
-    std::vector<float> a(n), b(n), c(n + 1, -1.0f);
-    for (int i = 0; i < n; ++i) { a[i] = static_cast<float>(i); b[i] = 2.0f * static_cast<float>(i); }
+    const size_t count = static_cast<size_t>(n);
+    std::vector<float> a(count), b(count), c(count + 1, -1.0f);
+    for (size_t i = 0; i < count; ++i) { a[i] = static_cast<float>(i); b[i] = 2.0f * static_cast<float>(i); }
     float *x, *y, *z;
-    cudaMalloc(&x, 4 * n); cudaMalloc(&y, 4 * n); cudaMalloc(&z, 4 * (n + 1));
-    cudaMemcpy(x, a.data(), 4 * n, cudaMemcpyHostToDevice);
-    cudaMemcpy(y, b.data(), 4 * n, cudaMemcpyHostToDevice);
-    cudaMemcpy(z, c.data(), 4 * (n + 1), cudaMemcpyHostToDevice);
+    cudaMalloc(&x, 4 * count); cudaMalloc(&y, 4 * count); cudaMalloc(&z, 4 * count + 4);
+    cudaMemcpy(x, a.data(), 4 * count, cudaMemcpyHostToDevice);
+    cudaMemcpy(y, b.data(), 4 * count, cudaMemcpyHostToDevice);
+    cudaMemcpy(z, c.data(), 4 * count + 4, cudaMemcpyHostToDevice);
     if (add(x, y, z, n, nullptr, nullptr) != cudaSuccess) { std::printf("%s\n", add_error()); return 1; }
-    cudaMemcpy(c.data(), z, 4 * (n + 1), cudaMemcpyDeviceToHost);
-    for (int i = 0; i < n; ++i) if (c[i] != 3.0f * static_cast<float>(i)) { std::printf("%d of %d\n", i, n); return 2; }
-    if (c[n] != -1.0f) return 3;
+    cudaMemcpy(c.data(), z, 4 * count + 4, cudaMemcpyDeviceToHost);
+    for (size_t i = 0; i < count; ++i) if (c[i] != 3.0f * static_cast<float>(i)) { std::printf("%zu of %d\n", i, n); return 2; }
+    if (c[count] != -1.0f) return 3;
     if (add(x, y, x, n, nullptr, nullptr) == cudaSuccess) return 4;
     std::printf("%s\n", add_error());
     cudaFree(x); cudaFree(y); cudaFree(z);
@@ -133,8 +135,7 @@ def test_a_program_calls_what_is_selected(arch: str, split: bool, tmp_path: Path
     (tmp_path / "main.cpp").write_text(MAIN)
     include = [f"-isystem{d}" for d in toolchain.nvcc.include_dirs]
     link = runtime_link_flags(toolchain.nvcc, static=False)
-    flags = [f for f in STRICT if f != "-Wconversion"]
-    command = [toolchain.host.path, "-std=c++17", *flags, *include, "main.cpp", *objects, *link]
+    command = [toolchain.host.path, "-std=c++17", *STRICT, *include, "main.cpp", *objects, *link]
     run([*command, "-o", "program"], tmp_path)
     shown = run([tmp_path / "program"], tmp_path)
     assert shown.splitlines() == ["z overlaps x"] * 7
