@@ -193,11 +193,12 @@ def test_an_interrupted_search_measures_nothing_twice(
 
 
 def test_candidates_since_the_last_that_was_better() -> None:
-    def trial(us: float | None, status: Any = "ok") -> Trial:
-        return Trial({}, status, us)
+    def trial(us: float | None, status: Any = "ok", twin: str = "") -> Trial:
+        return Trial({}, status, us, twin=twin)
 
     assert since_better([]) == 0
     assert since_better([trial(5.0), trial(6.0), trial(None, "rejected"), trial(4.97)]) == 2
+    assert since_better([trial(5.0), trial(5.0, twin="BM=64"), trial(6.0)]) == 1
     assert since_better([trial(5.0), trial(6.0), trial(4.0), trial(9.0), trial(None, "wrong")]) == 1
 
 

@@ -66,12 +66,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate: `microseconds` where it was timed, `detail` why not."""
+    """One candidate: `microseconds` where it was timed, `detail` why not. `twin`: the candidate with the same generated text that was
+    measured in its place, "" where it was itself."""
 
     choice: Choice
     status: Status
     microseconds: float | None = None
     detail: str = ""
+    twin: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ def _take(owner: Found, data: Mapping[str, Any]) -> None:
             choice, micros = _choice(data["choice"]), data.get("us")
             status: Status = data["status"]
             time = None if micros is None else float(micros)
-            owner.trials[choice_name(choice)] = Trial(choice, status, time, data.get("detail", ""))
+            owner.trials[choice_name(choice)] = Trial(
+                choice, status, time, data.get("detail", ""), data.get("as", "")
+            )
     except (TypeError, ValueError, KeyError, AttributeError):
         return
 
@@ -174,6 +178,8 @@ def trial_json(subject: Subject, trial: Trial) -> dict[str, Any]:
         data["us"] = round(trial.microseconds, 3)
     if trial.detail:
         data["detail"] = trial.detail
+    if trial.twin:
+        data["as"] = trial.twin
     return data
 
 

@@ -175,7 +175,10 @@ class Search:
 
     def _measured(self) -> int:
         """Candidates that reached the machine."""
-        return sum(t.status not in ("rejected", "refused") for t in self.found.trials.values())
+        return sum(
+            t.status not in ("rejected", "refused") and not t.twin
+            for t in self.found.trials.values()
+        )
 
     def _ranked(self, choices: Sequence[Choice]) -> list[Compiled]:
         """Those that fit the target, the likely fastest first; the others are noted."""
@@ -214,7 +217,8 @@ class Search:
             compiled = self._builder.compiled(choice)
             if isinstance(compiled, Trial) or compiled.name in self.found.trials:
                 continue
-            self._note(replace(self.found.trials[self._texts[compiled.cu]], choice=choice))
+            twin = self._texts[compiled.cu]
+            self._note(replace(self.found.trials[twin], choice=choice, twin=twin))
 
     def _build(self, cu: str) -> Built:
         assert self.toolchain is not None

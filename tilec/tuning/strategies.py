@@ -44,10 +44,10 @@ class Strategy(Protocol):
 
 
 def since_better(trials: Iterable[Trial]) -> int:
-    """Candidates measured since the last that was better than all before; those that were not timed do not count."""
+    """Candidates measured since the last that was better than all before; those that were not timed themselves do not count."""
     best, count = float("inf"), 0
     for trial in trials:
-        if trial.status != "ok" or trial.microseconds is None:
+        if trial.status != "ok" or trial.microseconds is None or trial.twin:
             continue
         count += 1
         if trial.microseconds < BETTER * best:
