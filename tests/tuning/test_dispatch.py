@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,18 @@ def test_what_was_not_measured_or_was_wrong_replaces_nothing() -> None:
 def test_the_later_of_two_searches_about_one_size_counts() -> None:
     found = [searched(100, {"-": 9, "a": 5}), searched(100, {"-": 9, "a": 8, "b": 5})]
     assert taken(choose_variants({"sm_90": found})) == {100: "BM=128"}
+
+
+def test_results_under_another_key_are_left_out() -> None:
+    old = searched(100, {"-": 9, "a": 5})
+    subject = replace(old.subject, key={"M": 100})
+    now = searched(1000, {"-": 9, "b": 5})
+    before = choose_variants({"sm_90": [replace(old, subject=subject), now]})
+    assert taken(before) == {1000: "BM=128"}
+    assert before is not None
+    assert before.key == ("M", "N")
+    after = choose_variants({"sm_90": [now, replace(old, subject=subject)]})
+    assert taken(after) == {100: "BM=64"}
 
 
 def test_nothing_is_dispatched_where_the_untuned_candidate_is_the_best() -> None:

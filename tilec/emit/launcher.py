@@ -11,6 +11,7 @@ from tilec.emit.expressions import EQUAL
 from tilec.emit.host import HostRenderer
 from tilec.emit.kernel_text import macros
 from tilec.emit.layout import indent
+from tilec.emit.selecting import external_declarations, selection_context
 from tilec.emit.types import DEVICE, HOST, host_type, scalar_host_type
 from tilec.ir.launch import (
     Argument,
@@ -20,7 +21,6 @@ from tilec.ir.launch import (
     LaunchPlan,
     PointerArgument,
     ScalarArgument,
-    Selection,
     Step,
     TensorMapArgument,
 )
@@ -40,7 +40,7 @@ from tilec.ir.requirements import (
     size_range,
     tensor_extent,
 )
-from tilec.ir.selection import GENERAL, reach
+from tilec.ir.selection import GENERAL
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tensor_maps import ELEMENT_TYPES, SWIZZLES
 from tilec.ir.tile_ir import HostExpr, HostNumber, HostOp, HostScalar, Program, Tensor
@@ -286,7 +286,9 @@ class LauncherContext:
             result.append(
                 {
                     "condition": f"{self.locals['compute']} {sign} {compute}",
-                    "selection": self._selection(target.selection) if target.selection else None,
+                    "selection": selection_context(target.selection, self._tuned, self._tuned_sizes)
+                    if target.selection
+                    else None,
                     "branches": branches,
                 }
             )
@@ -318,36 +320,6 @@ class LauncherContext:
             ],
         }
 
-    def _selection(self, selection: Selection) -> dict[str, Any]:
-        """The table of sizes that were tuned for, and the call's own."""
-        there = {a.number for a in selection.alternatives}
-        points = [
-            f"{{{{{', '.join(_plain(n) for n in p.sizes)}}}, {p.variant if p.variant in there else GENERAL}}}"
-            for p in selection.points
-        ]
-        return {
-            "key": selection.key,
-            "table": self._tuned_sizes,
-            "chosen": self._tuned,
-            "points": points,
-            "values": [f"static_cast<double>({c_name(n)})" for n in selection.key],
-            "reach": repr(reach(len(selection.key))),
-        }
-
-    def external(self) -> list[str]:
-        """Declarations of the variants that are units of their own."""
-        lines = []
-        for number, name in self.apart.items():
-            parameters = ", ".join(f"{t} {n}" for t, n in self._signature())
-            what = "the general variant" if number == GENERAL else f"variant {number}"
-            lines += [
-                f"/// In a file of its own: {what}.",
-                f'extern "C" cudaError_t {c_name(name)}({parameters});',
-                f'extern "C" const char* {c_name(name)}_error();',
-                "",
-            ]
-        return lines
-
     # ---- text
 
     def render(self) -> str:
@@ -373,14 +345,9 @@ class LauncherContext:
             "workspace_pointers": pointers,
             "several": len(targets) > 1,
             "targets": targets,
-            "external": self.external(),
+            "external": external_declarations(self.apart, self._signature()),
         }
         return indent(str(macros("unit/launcher.jinja")["launcher"](context)))
-
-
-def _plain(number: int | float | bool) -> str:
-    """A size as a constant."""
-    return repr(number) if isinstance(number, float) else str(int(number))
 
 
 def _parameters(signature: list[tuple[str, str]], text: str) -> list[str]:

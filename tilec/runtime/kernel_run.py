@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emulator.machine import Emulator
@@ -29,6 +29,7 @@ from tilec.runtime.energy import EnergyCounter, open_counter
 from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
 from tilec.runtime.report import Comparison, Energy, Outcome, Timing
+from tilec.runtime.run_options import RunOptions
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import (
     VariantSizes,
@@ -55,62 +56,6 @@ from tilec.syntax.loading import Program as Files
 from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchain
 from tilec.toolchain.cache import default_cache
 from tilec.toolchain.losses import performance_warnings
-
-
-class RunOptions(Protocol):
-    """The part of a request that concerns one kernel; as in `tilec.jobs.running.RunRequest`."""
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """`-s`."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """`--input`."""
-
-    @property
-    def seed(self) -> int:
-        """`--seed`."""
-
-    @property
-    def size(self) -> str | None:
-        """`--size`."""
-
-    @property
-    def small(self) -> bool:
-        """`--small`."""
-
-    @property
-    def reference(self) -> str | None:
-        """`--reference`."""
-
-    @property
-    def rtol(self) -> float | None:
-        """`--rtol`."""
-
-    @property
-    def atol(self) -> float | None:
-        """`--atol`."""
-
-    @property
-    def bench(self) -> bool:
-        """`--bench`."""
-
-    @property
-    def against(self) -> str | None:
-        """`--against`."""
-
-    @property
-    def energy(self) -> bool:
-        """`--energy`."""
-
-    @property
-    def save(self) -> str | None:
-        """`--save`."""
-
-    @property
-    def nvcc(self) -> str | None:
-        """`--nvcc`."""
 
 
 class KernelRunner(AbstractContextManager["KernelRunner"]):

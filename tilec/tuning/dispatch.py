@@ -39,17 +39,18 @@ class _Sizes:
 
 
 def choose_variants(found: Mapping[str, Sequence[Found]], most: int = MOST) -> Dispatch | None:
-    """The variants of one kernel for each architecture, of finished searches with the same key; of two about one size set the later
-    counts. At most `most` an architecture beside the general one. None where the untuned candidate is the best everywhere."""
+    """The variants of one kernel for each architecture, of finished searches with the key of the last; of two about one size set
+    the later counts. At most `most` an architecture beside the general one. None where the untuned candidate is the best everywhere."""
     choices: dict[str, Choice] = {}
     assigned: dict[str, list[tuple[tuple[Number, ...], str]]] = {}
-    key: tuple[str, ...] = ()
+    finished = [one for searches in found.values() for one in searches if one.best is not None]
+    # the `key` of a `tune` clause may have changed between two searches: the last one's counts
+    key = tuple(finished[-1].subject.key) if finished else ()
     for arch, searches in found.items():
         sets: dict[tuple[Number, ...], _Sizes] = {}
         for one in searches:
-            if one.best is None:
+            if one.best is None or tuple(one.subject.key) != key:
                 continue
-            key = tuple(one.subject.key)
             values = tuple(one.subject.key.values())
             sets.pop(values, None)
             sets[values] = _sizes(one, values)

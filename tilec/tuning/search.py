@@ -103,12 +103,10 @@ class Search:
     """of one call, None where nothing counts them"""
     moved: float = 0.0
     """bytes that one call moves at least"""
+    _builder: Builder = field(init=False)
     _ready: dict[str, Ready] = field(default_factory=dict)
     _texts: dict[str, str] = field(default_factory=dict)
     """names of the choices that were built first, by text"""
-
-    def __post_init__(self) -> None:
-        self._builder: Builder
 
     @property
     def nvcc_calls(self) -> int:
