@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +31,7 @@ from tilec.calling.signature import bind, deduced, define_text
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
 from tilec.runtime.launching import architecture_for, workspace_bytes
-from tilec.source.diagnostics import TileError, fail
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ class Kernel:
         from tilec.jobs.tuned import tuned_choices
 
         known = {**sizes.numbers, **sizes.scalars}
+        missing: list[Diagnostic] = []
         choices = tuned_choices(
             self.file,
             self.name,
@@ -255,7 +257,10 @@ class Kernel:
             settings=[f"{n}={v}" for n, v in known.items()],
             gpu=device,
             with_cache=True,
+            missing=missing,
         )
+        for said in missing:
+            warnings.warn(f"{said.message}: {said.notes[0]}", stacklevel=2)
         if not choices:
             return built
         return self._compiled(built.defines, built.arch, choices[self.name])

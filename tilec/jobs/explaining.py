@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilec.jobs.messages import render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
-from tilec.source.diagnostics import TileError
+from tilec.source.diagnostics import Diagnostic, TileError
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
+    from tilec.plan.candidate import Choice
 
 Access: TypeAlias = "tuple[int, str, str]"
 """A line, what is done there, and to which tensor."""
@@ -59,7 +61,12 @@ def explain_file(request: ExplainRequest) -> int:
     archs = parse_archs((request.arch,) if request.arch else ())
     defines = parse_pairs(request.defines, "-D")
     tuned = request.tuned and len(archs) == 1
-    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
+    choices: dict[str, Choice] = {}
+    missing: list[Diagnostic] = []
+    if tuned:
+        choices = tuned_choices(request.file, request.kernel, defines, archs[0], missing=missing)
+    if missing:
+        sys.stderr.write(render(missing, "text") + "\n")
     compiled, _ = compile_tuned(
         request.file,
         choices,

@@ -62,6 +62,8 @@ class Lowered:
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
+    programs: tuple[t.Program, ...]
+    """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
 
 
@@ -81,6 +83,7 @@ def run(
     numeric = Facts.of(program).numeric
     base_name = spell(program.name)
     kernels: list[k.Kernel] = []
+    programs: list[t.Program] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     warnings: list[Diagnostic] = []
@@ -125,6 +128,7 @@ def run(
             snapshot("synchronize", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
+            programs.append(form.program)
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             condition, tiles = launches[-1].condition, form.program.tiles
             own = None if form.program is program else tiles
@@ -140,6 +144,7 @@ def run(
         workspace,
         total,
         tuple(decisions),
+        tuple(programs),
         tuple(warnings),
     )
 

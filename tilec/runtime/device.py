@@ -83,6 +83,11 @@ class Gpu:
         return architecture_for(self.capability)
 
     @property
+    def bus(self) -> str:
+        """The PCI bus id: `0000:3B:00.0`."""
+        return str(self.device.pci_bus_id())
+
+    @property
     def l2_bytes(self) -> int:
         """Size of the L2 cache."""
         return int(self.device.get_attribute(self.driver.device_attribute.L2_CACHE_SIZE))

@@ -107,6 +107,11 @@ CODES: dict[str, CodeEntry] = {
         "`tilec explain E0312` prints what this page says about a code; the code given is none that tilec prints. The "
         "message names the nearest.",
     ),
+    "E0724": CodeEntry(
+        "no such GPUs",
+        "`tilec tune --devices` takes numbers of GPUs of this machine, such as `0,1`, or `all`. They must be of one kind: times of different "
+        "GPUs cannot be compared.",
+    ),
     "E0719": CodeEntry(
         "no such pass",
         "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",
