@@ -90,19 +90,22 @@ def explain_compiled(
     parts: list[str] = []
     for kernel in compiled.kernels:
         for arch, variants in kernel.manifest["targets"].items():
-            parts += _kernel(
-                kernel.manifest, arch, variants, lines, (rejected or {}).get(kernel.name, ())
-            )
+            others = (rejected or {}).get(kernel.name, ())
+            parts += _kernel(kernel, arch, variants, lines, others)
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _kernel(
-    manifest: Mapping[str, Any],
+    kernel: CompiledKernel,
     arch: str,
     variants: Sequence[Mapping[str, Any]],
     lines: Mapping[str, Sequence[str]],
     rejected: Sequence[str],
 ) -> Iterator[str]:
+    from tilec.explain.text import kernel_lines
+
+    manifest = kernel.manifest
+    kernels = {one.name: one for one in kernel.lowered[arch]}
     yield f"kernel {manifest['kernel']} for {arch}"
     chosen = [
         f"{name} = {value} ({manifest['origin'].get(name, 'default')})"
@@ -113,6 +116,7 @@ def _kernel(
     for text in rejected:
         yield f"  not taken: {text}"
     shown: list[Mapping[str, Any]] = []
+    described: dict[str, list[str]] = {}
     for variant in variants:
         yield ""
         yield f"  {variant['kernel']}: {_launched(variant, variant is variants[0])}"
@@ -123,8 +127,14 @@ def _kernel(
             yield f"    in registers: {', '.join(variant['held_tiles'])}"
         if variant["inline_tiles"]:
             yield f"    computed where used: {', '.join(variant['inline_tiles'])}"
-        for buffer in variant["shared"]:
-            yield f"    shared: {_buffer(buffer)}"
+        own = list(kernel_lines(kernels[variant["kernel"]], arch))
+        like = next((name for name, lines_ in described.items() if lines_ == own), "")
+        described.setdefault(variant["kernel"], own)
+        yield from (
+            [f"    bounds, registers, memory and layouts as {like}"]
+            if like
+            else (f"    {text}" for text in own)
+        )
         twin = next((v for v in shown if v["lines"] == variant["lines"]), None)
         if twin is not None:
             yield f"    line by line as {twin['kernel']}"
@@ -236,16 +246,6 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
     yield f"    instances: {variant['instances']}"
     for step in variant["schedule"]:
         yield f"    schedule: {_STEPS.get(step, step)}"
-
-
-def _buffer(buffer: Mapping[str, Any]) -> str:
-    if "rows" in buffer:
-        slots = f", {buffer['slots']} slots" if buffer["slots"] > 1 else ""
-        return (
-            f"{buffer['name']} {buffer['dtype']}[{buffer['rows']}, {buffer['cols']}]{slots}, "
-            f"{buffer['bytes']} bytes, {buffer['placement']} against bank conflicts"
-        )
-    return f"{buffer['name']} {buffer['dtype']}[{buffer['count']}], {buffer['purpose']}"
 
 
 def _line(

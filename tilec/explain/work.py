@@ -1,0 +1,388 @@
+"""What the threads and engines of a CTA do in each trip of a loop: operations by kind, bytes of global memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from tilec.explain.addresses import Addresses, Traffic
+from tilec.explain.walk import leaves
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.ir import window_ops as w
+from tilec.ir.dtypes import I32
+from tilec.ir.kernel_wmma import WmmaProduct
+from tilec.targets.rates import RATES, function_cost
+
+Scope: TypeAlias = "k.Loop | k.TileLoop | None"
+"""What trips are of: a loop, a walk along an axis, or None for an instance."""
+
+
+@dataclass
+class Work:
+    """What a CTA does in a trip. `macs`: clocks of the tensor cores by themselves; `mufu`, `fma`, `fma64`: operations of all
+    threads; `own`, `common`: bytes that no other instance, or several, ask for; `traffic`: bytes by tensor, and in what pieces."""
+
+    macs: float = 0.0
+    flops: float = 0.0
+    mufu: float = 0.0
+    fma: float = 0.0
+    fma64: float = 0.0
+    own: float = 0.0
+    common: float = 0.0
+    traffic: list[Traffic] = field(default_factory=list)
+
+
+def scopes(kernel: k.Kernel, arch: str) -> list[tuple[Scope, Work]]:
+    """The work of each loop in the order of the kernel; that of an instance outside of loops (None) comes first."""
+    counter = _Counter(kernel, arch)
+    counter.block(kernel.body, _Place(None, counter.whole))
+    return counter.found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an operation stands: the loop whose trip it belongs to, how many threads do it together (times what is written several
+    times), the axes that are walked around it with their steps, and whether each element is walked."""
+
+    scope: Scope
+    threads: float
+    axes: tuple[tuple[k.LoopAxis, float], ...] = ()
+    elements: bool = False
+
+    def times(self, along: frozenset[str] | None = None) -> float:
+        """How often all threads together do what depends on the axes named `along`, None: on all of them."""
+        total = self.threads
+        for axis, steps in self.axes:
+            if along is None or axis.name in along:
+                total *= steps * (axis.layout.vector if self.elements and axis.vectorised else 1)
+        return total
+
+
+class _Counter:
+    """Adds up work by loop."""
+
+    def __init__(self, kernel: k.Kernel, arch: str) -> None:
+        self.kernel = kernel
+        self.rates = RATES[arch]
+        self.found: list[tuple[Scope, Work]] = [(None, Work())]
+        self.whole = float(kernel.workers)
+        self.bits = {t.name: t.rep.bits for t in kernel.tiles}
+        self.bits |= {t.name: t.rep.bits for t in kernel.panels}
+        self.addresses = Addresses(kernel)
+        self.products: dict[str, bool] = {}
+        self.along: dict[str, frozenset[str]] = {}
+
+    # ---- where
+
+    def work(self, scope: Scope) -> Work:
+        """The work of a scope, found by identity: equal loops may follow each other."""
+        return next(work for known, work in self.found if known is scope)
+
+    def open(self, scope: k.Loop | k.TileLoop) -> None:
+        self.found.append((scope, Work()))
+
+    def block(self, ops: tuple[k.Op, ...], place: _Place) -> None:
+        for op in ops:
+            self.op(op, place)
+
+    def op(self, op: k.Op, place: _Place) -> None:
+        match op:
+            case k.Loop():
+                self._loop(op, place)
+            case k.TileLoop():
+                self._walk(op, place)
+            case k.Elements():
+                self.block(op.body, replace(place, elements=True))
+            case k.IfUniform():
+                self._branch(op, place)
+            case a.Roles():
+                self._roles(op, place)
+            case a.Instances():
+                self.block(op.body, replace(place, scope=None))
+            case _:
+                self._leaf(op, place)
+
+    def _loop(self, op: k.Loop, place: _Place) -> None:
+        if isinstance(op.trips, k.Literal_ | k.Index) and op.first is None:
+            trips = op.trips.value if isinstance(op.trips, k.Literal_) else op.trips.sym.constant
+            if trips is not None:
+                # so few trips are a way to write the same several times
+                self.block(op.body, replace(place, threads=place.threads * int(trips)))
+                return
+        self.open(op)
+        self.block(op.body, replace(place, scope=op))
+
+    def _walk(self, op: k.TileLoop, place: _Place) -> None:
+        walked: list[tuple[k.LoopAxis, float]] = []
+        for axis in op.axes:
+            part = op.part(axis)
+            held = part.count if part else axis.layout.steps
+            walked.append((axis, 1 if axis.layout.streams else held))
+        inner = replace(place, axes=(*place.axes, *walked))
+        if any(axis.layout.streams for axis in op.axes):
+            self.open(op)
+            inner = replace(inner, scope=op)
+        self.block(op.body, inner)
+
+    def _branch(self, op: k.IfUniform, place: _Place) -> None:
+        """Of two branches the one with more work: they do the same with and without masks."""
+        if not op.otherwise:
+            self.block(op.then, place)
+            return
+        mark, before = len(self.found), _copied(self.work(place.scope))
+        self.block(op.then, place)
+        then, opened = _copied(self.work(place.scope)), self.found[mark:]
+        del self.found[mark:]
+        _restore(self.work(place.scope), before)
+        self.block(op.otherwise, place)
+        now = self.work(place.scope)
+        if _weight(then) >= _weight(now):
+            _restore(now, then)
+            self.found[mark:] = opened
+
+    def _roles(self, op: a.Roles, place: _Place) -> None:
+        """What the producer brings belongs to the trips of the consumers' loop of the same name."""
+        whole, self.whole = self.whole, float(op.consumers)
+        self.block(op.consumer, replace(place, threads=self.whole))
+        outer, self.found = self.found, [(None, Work())]
+        self.block(op.producer, replace(place, threads=1.0))
+        for scope, brought in self.found:
+            owners = [
+                work
+                for known, work in outer
+                if (known is None and scope is None)
+                or (
+                    isinstance(known, k.Loop)
+                    and isinstance(scope, k.Loop)
+                    and known.name == scope.name
+                )
+            ]
+            for owner in owners:
+                owner.own += brought.own
+                owner.common += brought.common
+                owner.traffic += brought.traffic
+            if not owners:
+                outer.append((scope, brought))
+        self.found, self.whole = outer, whole
+
+    # ---- what
+
+    def _leaf(self, op: k.Op, place: _Place) -> None:
+        work = self.work(place.scope)
+        match op:
+            case k.Pointer():
+                self.addresses.pointer(op)
+            case k.Let():
+                self.addresses.depends[op.name] = self.addresses.digits_of(op.value)
+                self.along[op.name] = self._along(op.value, place)
+                # its product may be added where the name is read: then both are one instruction
+                self.products[op.name] = isinstance(op.value, k.Apply) and op.value.op == "mul"
+                self._expression(op.value, work, place)
+            case k.Assign():
+                self._expression(op.value, work, place)
+            case k.Accumulate():
+                self._expression(op.value, work, place)
+                fused = isinstance(op.value, k.Apply) and op.value.op == "mul"
+                if op.op in ("sum", "prod") and op.target.rep.is_float and not fused:
+                    self._arithmetic(op.target.rep.bits, place.times(), work)
+            case k.Product():
+                macs = 16 * op.row_tiles * 8 * op.col_tiles * op.k_extent * (self.whole / 32)
+                share = self.rates.warp_share
+                self._multiply(macs, self.bits[op.b.buffer], work, place, share)
+            case WmmaProduct():
+                macs = 256 * op.sums.rows * op.sums.cols * op.k_extent * (self.whole / 32)
+                share = self.rates.warp_share
+                self._multiply(macs, self.bits[op.b.buffer], work, place, share)
+            case a.WarpgroupProduct():
+                macs = 64 * op.blocks * op.columns * op.k_extent * (self.whole / 128)
+                self._multiply(macs, self.bits[op.b.buffer], work, place, 1.0)
+            case a.TensorCopy():
+                total = op.buffer.slot_bytes / (op.peers if op.share != "none" else 1)
+                self._bytes(op, self.addresses.of_map(op.map), total, 0, op.coordinates, work)
+            case a.RowCopies():
+                total = op.buffer.slot_bytes
+                self._bytes(op, self.addresses.of_map(op.map), total, 0, (op.first,), work)
+            case a.SendChunks():
+                self._send(op)
+            case k.CopyAsync():
+                self._access(op, op.pointer, op.offset, op.rep.bits, 16, False, place)
+            case k.LoadVector() | w.LoadWindow():
+                aligned = isinstance(op, w.LoadWindow) or op.aligned
+                bits = self.addresses.widths.get(op.pointer, op.target.rep.bits)
+                piece = _piece(op.target, bits, aligned)
+                self._access(op, op.pointer, op.offset, bits, piece, False, place)
+            case w.LoadShifted():
+                bits = self.addresses.widths.get(op.pointer, op.target.rep.bits)
+                piece = _piece(op.target, bits, True)
+                self._access(op, op.pointer, None, bits, piece, False, place)
+            case k.StoreVector() | w.StoreWindow():
+                aligned = isinstance(op, w.StoreWindow) or op.aligned
+                piece = _piece(op.source, op.rep.bits, aligned)
+                self._access(op, op.pointer, op.offset, op.rep.bits, piece, True, place)
+            case k.StoreElement() | k.AtomicElement():
+                self._expression(op.value, work, place)
+                bits = self.addresses.widths.get(op.pointer, 32)
+                self._single(op, op.pointer, op.offset, bits, True, place)
+            case k.StoreShared() | k.StoreCluster():
+                self._expression(op.value, work, place)
+            case k.StoreTile():
+                if op.value is not None:
+                    self._expression(op.value, work, place)
+            case _:
+                pass
+
+    def _multiply(self, macs: float, bits: int, work: Work, place: _Place, share: float) -> None:
+        times = place.threads / self.whole
+        rate = self.rates.tensor.get(bits)
+        work.flops += 2 * macs * times
+        if rate is None:  # emulated by multiply-adds of the threads
+            self._arithmetic(bits, macs * times, work)
+        else:
+            work.macs += macs * times / (rate * share)
+
+    @staticmethod
+    def _arithmetic(bits: int, times: float, work: Work) -> None:
+        if bits == 64:
+            work.fma64 += times
+        else:
+            work.fma += times
+
+    def _expression(self, expr: k.Expr, work: Work, place: _Place, fused: bool = False) -> None:
+        """Operations of an expression; `fused`: it is a product that is added at once."""
+        match expr:
+            case k.Apply():
+                # what does not depend on an axis is done once for all of its steps
+                times = place.times(self._along(expr, place))
+                cost = function_cost(expr.op, expr.math, expr.rep.bits)
+                if cost is not None and expr.rep.is_float:
+                    work.mufu += cost[0] * times
+                    work.fma += cost[1] * times
+                    work.fma64 += cost[2] * times
+                elif expr.op in ("add", "sub", "mul", "fma") and expr.rep.is_float and not fused:
+                    self._arithmetic(expr.rep.bits, times, work)
+                added = expr.op in ("add", "sub") and expr.rep.is_float
+                for arg in expr.args:
+                    product = added and isinstance(arg, k.Apply) and arg.op == "mul"
+                    if added and isinstance(arg, k.Local) and self.products.pop(arg.name, False):
+                        self._arithmetic(expr.rep.bits, -times, work)
+                        added = False
+                    self._expression(arg, work, place, product)
+                    added = added and not product
+            case k.LaneReduce():
+                self._expression(expr.arg, work, place)
+                if expr.op in ("sum", "prod") and expr.rep.is_float:
+                    steps = expr.lanes.bit_length() - 1
+                    self._arithmetic(expr.rep.bits, steps * place.times(), work)
+            case k.Memory():
+                bits = self.addresses.widths.get(expr.pointer, expr.rep.bits)
+                self._single(expr, expr.pointer, expr.offset, bits, False, place)
+            case _:
+                pass
+
+    def _along(self, expr: k.Expr, place: _Place) -> frozenset[str]:
+        """Names of the axes around that an expression depends on."""
+        found: set[str] = set()
+        for leaf in leaves(expr):
+            if isinstance(leaf, k.Fragment):
+                found |= {axis.name for axis in leaf.axes}
+            elif isinstance(leaf, k.Local):
+                found |= self.along.get(leaf.name, frozenset())
+        found |= {axis.name for axis, _ in place.axes if k.follows(expr, axis)}
+        return frozenset(found)
+
+    # ---- bytes
+
+    def _bytes(
+        self,
+        op: k.Op,
+        tensor: str,
+        total: float,
+        piece: int,
+        address: tuple[object, ...],
+        work: Work,
+        store: bool = False,
+    ) -> None:
+        if store or self.addresses.digits_of(*address) >= self.addresses.digits:
+            work.own += total
+        else:
+            work.common += total
+        work.traffic.append(Traffic(op, tensor, total, piece, store))
+
+    def _send(self, op: a.SendChunks) -> None:
+        """A tile that leaves chunk by chunk in some trips of a loop counts once an instance; what is left of it, and of the last one, is
+        the same tile."""
+        left = op.trips is not None or (op.trip is None and op.only is None)
+        if left and any(isinstance(t.op, a.SendChunks) for t in self.work(None).traffic):
+            return
+        count = 1 if op.only is not None else op.blocks * op.panels
+        chunk = op.buffer.rows * op.buffer.cols * op.buffer.rep.bits / 8
+        total = count * chunk * self.whole / 32
+        self._bytes(op, self.addresses.of_map(op.map), total, 0, (), self.work(None), True)
+
+    def _access(
+        self,
+        op: k.Op,
+        pointer: str,
+        offset: k.Expr | None,
+        bits: int,
+        piece: int,
+        store: bool,
+        place: _Place,
+    ) -> None:
+        """A vector in each step of the axes around."""
+        total = self.addresses.elements(tuple(axis for axis, _ in place.axes)) * bits / 8
+        address = (k.Local(pointer, I32), offset)
+        self._bytes(
+            op,
+            self.addresses.tensor(pointer),
+            total,
+            piece,
+            address,
+            self.work(place.scope),
+            store,
+        )
+
+    def _single(
+        self,
+        op: k.Op | k.Expr,
+        pointer: str,
+        offset: k.Expr,
+        bits: int,
+        store: bool,
+        place: _Place,
+    ) -> None:
+        """An element for each place along the axes that its address follows."""
+        axes = tuple(axis for axis, _ in place.axes if k.follows(offset, axis))
+        total = self.addresses.elements(axes) * bits / 8
+        address = (k.Local(pointer, I32), offset)
+        owner = op if isinstance(op, k.Op) else k.Op()
+        self._bytes(
+            owner,
+            self.addresses.tensor(pointer),
+            total,
+            max(1, bits // 8),
+            address,
+            self.work(place.scope),
+            store,
+        )
+
+
+def _piece(fragment: k.Fragment, bits: int, aligned: bool) -> int:
+    """Bytes that one instruction moves."""
+    width = next((x.layout.vector for x in fragment.axes if x.vectorised), 1)
+    return min(16, width * bits // 8) if aligned else max(1, bits // 8)
+
+
+def _weight(work: Work) -> float:
+    return work.macs + work.mufu + work.fma + work.fma64 + work.own + work.common
+
+
+def _copied(work: Work) -> Work:
+    """A copy."""
+    return replace(work, traffic=list(work.traffic))
+
+
+def _restore(work: Work, saved: Work) -> None:
+    for name, value in vars(saved).items():
+        setattr(work, name, value)
