@@ -47,6 +47,13 @@ from tilec.jobs.messages import FORMS, form_of
 @click.option("--if-changed", is_flag=True, help="Leave a file alone that would not change.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
     "--diagnostics",
@@ -73,6 +80,7 @@ def compile_command(
     depfile_target: str | None,
     if_changed: bool,
     no_tuned: bool,
+    required: tuple[str, ...],
     check_only: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -111,5 +119,6 @@ def compile_command(
         no_warnings=no_warnings,
         tuned=not no_tuned,
         if_changed=if_changed,
+        required=required,
     )
     run_compile(request)

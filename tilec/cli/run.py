@@ -64,6 +64,13 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
 )
 @click.option("--counters", is_flag=True, help="Count the emulator's memory requests, for --json.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
@@ -90,6 +97,7 @@ def run_command(
     bench: bool,
     against: str | None,
     no_tuned: bool,
+    required: tuple[str, ...],
     csv_path: str | None,
     plot_path: str | None,
     save: str | None,
@@ -134,6 +142,7 @@ def run_command(
             chaos=chaos,
             counters=counters,
             nvcc=nvcc,
+            required=required,
             form=form_of(diagnostics, json_diagnostics),
         )
     )

@@ -8,16 +8,22 @@ from math import prod
 from tilec.explain.walk import leaves
 from tilec.ir import kernel_ir as k
 from tilec.ir.launch import TensorMapArgument
+from tilec.ir.symbolic import Var
+from tilec.source.text import Span
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """One access of global memory: `total` bytes of a CTA in a trip, `piece` bytes at a time of a thread (0: by an engine)."""
+    """One access of global memory: `total` bytes of a CTA in a trip, `piece` bytes at a time of a thread (0: by an engine), of elements
+    of `element` bytes, `width` neighbours of which are in one thread."""
 
-    op: k.Op
+    op: k.Op | k.Expr
+    span: Span
     tensor: str
     total: float
-    piece: int
+    piece: int = 0
+    element: int = 0
+    width: int = 1
     store: bool = False
 
 
@@ -43,7 +49,7 @@ class Addresses:
         return self._tensors.get(pointer, pointer)
 
     def digits_of(self, *values: object) -> set[str]:
-        """The digits of the grid that expressions depend on."""
+        """The digits of the grid in each trip of which expressions have another value."""
         found: set[str] = set()
         for value in values:
             for leaf in leaves(value):
@@ -52,10 +58,12 @@ class Addresses:
                 elif isinstance(leaf, k.Memory):
                     found |= self.depends.get(leaf.pointer, set())
                 elif isinstance(leaf, k.Index):
-                    for variable in leaf.sym.variables:
-                        name = self.names.get(variable, variable.name)
-                        found |= {name} & self.digits
-                        found |= self.depends.get(name, set())
+                    # inside `h // G`, `min(i, n)` several trips of a digit give one number
+                    for atom in (atom for monomial, _ in leaf.sym.terms for atom in monomial):
+                        if isinstance(atom, Var):
+                            name = self.names.get(atom, atom.name)
+                            found |= {name} & self.digits
+                            found |= self.depends.get(name, set())
         return found
 
     def of_map(self, name: str) -> str:

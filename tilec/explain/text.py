@@ -20,7 +20,7 @@ LARGEST = 4
 
 def kernel_lines(kernel: k.Kernel, arch: str) -> Iterator[str]:
     """The lines for one kernel, without a margin."""
-    yield from bound_lines(bounds(kernel, arch))
+    yield from bound_lines(bounds(kernel, arch), kernel.batch)
     yield register_line(registers(kernel, TARGETS[arch]))
     places = memory_map(kernel)
     if places:
@@ -36,17 +36,18 @@ def kernel_lines(kernel: k.Kernel, arch: str) -> Iterator[str]:
         yield from (f"  {layout_text(held)}" for held in tiles)
 
 
-def bound_lines(found: list[Bound]) -> Iterator[str]:
-    """One line a loop, and one for what is done once an instance."""
+def bound_lines(found: list[Bound], batch: int) -> Iterator[str]:
+    """One line a loop, and one for what a CTA, which has `batch` instances, does once."""
     if found:
         yield "bound:"
     loops = any(bound.loop for bound in found)
     for bound in found:
-        trip = f"{bound.loop}, a trip" if bound.loop else "outside of loops, an instance"
+        once = "an instance" if batch == 1 else f"{batch} instances of a CTA"
+        trip = f"{bound.loop}, a trip" if bound.loop else f"outside of loops, {once}"
         if bound.loop and bound.span.source.text:
             trip += f" ({_at(bound.span)})"
         if not bound.loop and not loops:
-            trip = "an instance"
+            trip = once
         others = ", ".join(
             f"{name} {_clocks(bound.clocks[name])}" for name in ENGINES if name != bound.limit
         )

@@ -12,6 +12,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_wmma import WmmaProduct
+from tilec.source.text import NOWHERE
 from tilec.targets.rates import RATES, function_cost
 
 Scope: TypeAlias = "k.Loop | k.TileLoop | None"
@@ -70,6 +71,7 @@ class _Counter:
         self.bits = {t.name: t.rep.bits for t in kernel.tiles}
         self.bits |= {t.name: t.rep.bits for t in kernel.panels}
         self.addresses = Addresses(kernel)
+        self.span = NOWHERE
         self.products: dict[str, bool] = {}
         self.along: dict[str, frozenset[str]] = {}
 
@@ -87,6 +89,8 @@ class _Counter:
             self.op(op, place)
 
     def op(self, op: k.Op, place: _Place) -> None:
+        if op.span.source.text:
+            self.span = op.span  # else it belongs to what precedes it
         match op:
             case k.Loop():
                 self._loop(op, place)
@@ -198,32 +202,24 @@ class _Counter:
                 macs = 64 * op.blocks * op.columns * op.k_extent * (self.whole / 128)
                 self._multiply(macs, self.bits[op.b.buffer], work, place, 1.0)
             case a.TensorCopy():
-                total = op.buffer.slot_bytes / (op.peers if op.share != "none" else 1)
-                self._bytes(op, self.addresses.of_map(op.map), total, 0, op.coordinates, work)
+                self._brought(op, op.coordinates, work)
             case a.RowCopies():
-                total = op.buffer.slot_bytes
-                self._bytes(op, self.addresses.of_map(op.map), total, 0, (op.first,), work)
+                self._brought(op, (op.first,), work)
             case a.SendChunks():
                 self._send(op)
             case k.CopyAsync():
-                self._access(op, op.pointer, op.offset, op.rep.bits, 16, False, place)
-            case k.LoadVector() | w.LoadWindow():
-                aligned = isinstance(op, w.LoadWindow) or op.aligned
+                self._access(op, (16, op.rep.bits // 8, 128 // op.rep.bits), op.rep.bits, place)
+            case k.LoadVector() | w.LoadWindow() | w.LoadShifted():
                 bits = self.addresses.widths.get(op.pointer, op.target.rep.bits)
-                piece = _piece(op.target, bits, aligned)
-                self._access(op, op.pointer, op.offset, bits, piece, False, place)
-            case w.LoadShifted():
-                bits = self.addresses.widths.get(op.pointer, op.target.rep.bits)
-                piece = _piece(op.target, bits, True)
-                self._access(op, op.pointer, None, bits, piece, False, place)
+                aligned = not isinstance(op, k.LoadVector) or op.aligned
+                self._access(op, _vector(op.target, bits, aligned), bits, place)
             case k.StoreVector() | w.StoreWindow():
                 aligned = isinstance(op, w.StoreWindow) or op.aligned
-                piece = _piece(op.source, op.rep.bits, aligned)
-                self._access(op, op.pointer, op.offset, op.rep.bits, piece, True, place)
+                bits = op.rep.bits
+                self._access(op, _vector(op.source, bits, aligned), bits, place)
             case k.StoreElement() | k.AtomicElement():
                 self._expression(op.value, work, place)
-                bits = self.addresses.widths.get(op.pointer, 32)
-                self._single(op, op.pointer, op.offset, bits, True, place)
+                self._single(op, self.addresses.widths.get(op.pointer, 32), place)
             case k.StoreShared() | k.StoreCluster():
                 self._expression(op.value, work, place)
             case k.StoreTile():
@@ -276,7 +272,7 @@ class _Counter:
                     self._arithmetic(expr.rep.bits, steps * place.times(), work)
             case k.Memory():
                 bits = self.addresses.widths.get(expr.pointer, expr.rep.bits)
-                self._single(expr, expr.pointer, expr.offset, bits, False, place)
+                self._single(expr, bits, place)
             case _:
                 pass
 
@@ -293,85 +289,72 @@ class _Counter:
 
     # ---- bytes
 
-    def _bytes(
-        self,
-        op: k.Op,
-        tensor: str,
-        total: float,
-        piece: int,
-        address: tuple[object, ...],
-        work: Work,
-        store: bool = False,
-    ) -> None:
-        if store or self.addresses.digits_of(*address) >= self.addresses.digits:
-            work.own += total
+    def _bytes(self, moved: Traffic, address: tuple[object, ...], work: Work) -> None:
+        """What is stored, and what only this instance reads, goes to the DRAM."""
+        if moved.store or self.addresses.digits_of(*address) >= self.addresses.digits:
+            work.own += moved.total
         else:
-            work.common += total
-        work.traffic.append(Traffic(op, tensor, total, piece, store))
+            work.common += moved.total
+        work.traffic.append(moved)
+
+    def _brought(
+        self, op: a.TensorCopy | a.RowCopies, address: tuple[k.Expr, ...], work: Work
+    ) -> None:
+        """A tile by bulk copies, or this CTA's part of it."""
+        shared = isinstance(op, a.TensorCopy) and op.share != "none"
+        total = op.buffer.slot_bytes / (op.peers if isinstance(op, a.TensorCopy) and shared else 1)
+        tensor = self.addresses.of_map(op.map)
+        self._bytes(Traffic(op, self.span, tensor, total), address, work)
 
     def _send(self, op: a.SendChunks) -> None:
         """A tile that leaves chunk by chunk in some trips of a loop counts once an instance; what is left of it, and of the last one, is
         the same tile."""
+        work = self.work(None)
         left = op.trips is not None or (op.trip is None and op.only is None)
-        if left and any(isinstance(t.op, a.SendChunks) for t in self.work(None).traffic):
+        if left and any(isinstance(t.op, a.SendChunks) for t in work.traffic):
             return
         count = 1 if op.only is not None else op.blocks * op.panels
         chunk = op.buffer.rows * op.buffer.cols * op.buffer.rep.bits / 8
         total = count * chunk * self.whole / 32
-        self._bytes(op, self.addresses.of_map(op.map), total, 0, (), self.work(None), True)
+        tensor = self.addresses.of_map(op.map)
+        self._bytes(Traffic(op, self.span, tensor, total, store=True), (), work)
 
     def _access(
         self,
-        op: k.Op,
-        pointer: str,
-        offset: k.Expr | None,
+        op: k.CopyAsync
+        | k.LoadVector
+        | k.StoreVector
+        | w.LoadWindow
+        | w.LoadShifted
+        | w.StoreWindow,
+        vector: tuple[int, int, int],
         bits: int,
-        piece: int,
-        store: bool,
         place: _Place,
     ) -> None:
-        """A vector in each step of the axes around."""
+        """A vector in each step of the axes around; `vector`: bytes at a time and of an element, and neighbours in a thread."""
+        store = isinstance(op, k.StoreVector | w.StoreWindow)
         total = self.addresses.elements(tuple(axis for axis, _ in place.axes)) * bits / 8
-        address = (k.Local(pointer, I32), offset)
-        self._bytes(
-            op,
-            self.addresses.tensor(pointer),
-            total,
-            piece,
-            address,
-            self.work(place.scope),
-            store,
-        )
+        moved = Traffic(op, self.span, self.addresses.tensor(op.pointer), total, *vector, store)
+        address = (k.Local(op.pointer, I32), getattr(op, "offset", None))
+        self._bytes(moved, address, self.work(place.scope))
 
     def _single(
-        self,
-        op: k.Op | k.Expr,
-        pointer: str,
-        offset: k.Expr,
-        bits: int,
-        store: bool,
-        place: _Place,
+        self, op: k.StoreElement | k.AtomicElement | k.Memory, bits: int, place: _Place
     ) -> None:
         """An element for each place along the axes that its address follows."""
-        axes = tuple(axis for axis, _ in place.axes if k.follows(offset, axis))
+        axes = tuple(axis for axis, _ in place.axes if k.follows(op.offset, axis))
         total = self.addresses.elements(axes) * bits / 8
-        address = (k.Local(pointer, I32), offset)
-        owner = op if isinstance(op, k.Op) else k.Op()
-        self._bytes(
-            owner,
-            self.addresses.tensor(pointer),
-            total,
-            max(1, bits // 8),
-            address,
-            self.work(place.scope),
-            store,
-        )
+        tensor, store = self.addresses.tensor(op.pointer), not isinstance(op, k.Memory)
+        moved = Traffic(op, self.span, tensor, total, *_vector(None, bits, False), store)
+        self._bytes(moved, (k.Local(op.pointer, I32), op.offset), self.work(place.scope))
 
 
-def _piece(fragment: k.Fragment, bits: int, aligned: bool) -> int:
-    """Bytes that one instruction moves."""
-    width = next((x.layout.vector for x in fragment.axes if x.vectorised), 1)
-    return min(16, width * bits // 8) if aligned else max(1, bits // 8)
+def _vector(fragment: k.Fragment | None, bits: int, aligned: bool) -> tuple[int, int, int]:
+    """Bytes that one instruction moves, those of an element, and the neighbours that a thread holds; None: one element."""
+    axes = fragment.axes if fragment is not None else ()
+    width = next((x.layout.vector for x in axes if x.vectorised), 1)
+    element = max(1, bits // 8)
+    return min(16, width * bits // 8) if aligned else element, element, width
 
 
 def _weight(work: Work) -> float:

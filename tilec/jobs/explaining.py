@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.requiring import check_required, parse_required
 from tilec.source.diagnostics import TileError
 
 if TYPE_CHECKING:
@@ -49,15 +50,23 @@ class ExplainRequest:
     defines: tuple[str, ...] = ()
     arch: str | None = None
     tuned: bool = True
+    required: tuple[str, ...] = ()
+    """texts of `--require`"""
+    svg: str | None = None
+    """a folder for pictures of layouts"""
+    html: str | None = None
+    """a path for the report of all passes, which takes the text's place"""
 
 
 def explain_file(request: ExplainRequest) -> int:
-    """Print the explanation. Returns the exit status. Raises TileError with every error of the program."""
+    """Print the explanation, or write what the request asks for. Returns the exit status. Raises TileError with every error of the
+    program, and with every required optimisation that was lost."""
     from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     check_source(request.file)
     archs = parse_archs((request.arch,) if request.arch else ())
     defines = parse_pairs(request.defines, "-D")
+    required = parse_required(request.required)
     tuned = request.tuned and len(archs) == 1
     choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
     compiled, _ = compile_tuned(
@@ -68,6 +77,9 @@ def explain_file(request: ExplainRequest) -> int:
         archs=archs,
         stop="kernel-ir",
     )
+    check_required(compiled, required)
+    if request.svg:
+        write_pictures(compiled, request.svg)
     rejected = {
         kernel.name: rejected_candidates(request.file, kernel, defines, archs[0])
         for kernel in compiled.kernels
@@ -75,6 +87,23 @@ def explain_file(request: ExplainRequest) -> int:
     text = Path(request.file).read_text(encoding="utf-8")
     sys.stdout.write(explain_compiled(compiled, text, rejected))
     return 0
+
+
+def write_pictures(compiled: CompiledFile, folder: str) -> None:
+    """Layouts of every variant as `KERNEL.NAME.svg` in a folder, which is made if it is missing."""
+    from tilec.explain.layouts import draw, pictures
+    from tilec.jobs.outputs import make_folder, write_outputs
+
+    make_folder(folder)
+    several = len(compiled.archs) > 1
+    drawn = {
+        str(Path(folder) / f"{picture.name}{f'.{arch}' * several}.svg"): draw(picture).encode()
+        for kernel in compiled.kernels
+        for arch, variants in kernel.lowered.items()
+        for one in variants
+        for picture in pictures(one)
+    }
+    write_outputs(drawn)
 
 
 def explain_compiled(
