@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tilec.plan.candidate import Candidate, Choice
     from tilec.syntax import ast
     from tilec.syntax.loading import Program as Files
+
+Observer = Callable[[str, str, str, object], None]
+"""Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
@@ -126,9 +129,10 @@ def compile_file(
     stop: Stop = "cu",
     command: str = "",
     choices: Mapping[str, Choice] | None = None,
+    observe: Observer | None = None,
 ) -> CompiledFile:
-    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`. Raises
-    TileError with every diagnostic. The same input gives the same bytes on any machine."""
+    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`; `observe`
+    sees the program after each pass. Raises TileError with every diagnostic. The same input gives the same bytes on any machine."""
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
@@ -146,7 +150,7 @@ def compile_file(
             continue
         items = {arch: others[arch][number] if arch in others else item for arch in archs}
         try:
-            unit, result = _compile_kernel(items, print_after, snapshots, sink)
+            unit, result = _compile_kernel(items, print_after, snapshots, sink, observe)
         except TileError as error:
             failures += error.diagnostics
             continue
@@ -222,6 +226,7 @@ def _compile_kernel(
     print_after: Sequence[str],
     snapshots: dict[str, str],
     sink: Sink,
+    observe: Observer | None = None,
 ) -> tuple[UnitKernel, CompiledKernel]:
     from tilec.emit.c_names import c_name
     from tilec.emit.unit import UnitKernel
@@ -235,6 +240,8 @@ def _compile_kernel(
     for arch in archs:
 
         def snapshot(pass_name: str, result: object, arch: str = arch) -> None:
+            if observe is not None:
+                observe(program.name, arch, pass_name, result)
             if pass_name in print_after:
                 key = f"{pass_name}"
                 text = f"// after {pass_name}, {program.name}, {arch}\n{_text(result)}"

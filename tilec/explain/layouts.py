@@ -189,4 +189,4 @@ def draw(picture: Picture) -> str:
     from tilec.emit.kernel_text import environment
 
     template = environment().get_template("report/layout.svg.jinja")
-    return template.render(picture=picture, width=54, height=30)
+    return template.render(picture=picture, width=54, height=30).strip() + "\n"

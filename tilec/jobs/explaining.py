@@ -61,6 +61,8 @@ class ExplainRequest:
 def explain_file(request: ExplainRequest) -> int:
     """Print the explanation, or write what the request asks for. Returns the exit status. Raises TileError with every error of the
     program, and with every required optimisation that was lost."""
+    from tilec.explain.report import Observed
+    from tilec.jobs.reporting import write_pictures, write_report
     from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     check_source(request.file)
@@ -69,13 +71,15 @@ def explain_file(request: ExplainRequest) -> int:
     required = parse_required(request.required)
     tuned = request.tuned and len(archs) == 1
     choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
+    observed = Observed(Path(request.file).name)
     compiled, _ = compile_tuned(
         request.file,
         choices,
         kernel=request.kernel,
         defines=defines,
         archs=archs,
-        stop="kernel-ir",
+        stop="cu" if request.html else "kernel-ir",
+        observe=observed.see,
     )
     check_required(compiled, required)
     if request.svg:
@@ -85,25 +89,12 @@ def explain_file(request: ExplainRequest) -> int:
         for kernel in compiled.kernels
     }
     text = Path(request.file).read_text(encoding="utf-8")
-    sys.stdout.write(explain_compiled(compiled, text, rejected))
+    explanation = explain_compiled(compiled, text, rejected)
+    if request.html:
+        write_report(request.html, observed, compiled, text, explanation)
+    else:
+        sys.stdout.write(explanation)
     return 0
-
-
-def write_pictures(compiled: CompiledFile, folder: str) -> None:
-    """Layouts of every variant as `KERNEL.NAME.svg` in a folder, which is made if it is missing."""
-    from tilec.explain.layouts import draw, pictures
-    from tilec.jobs.outputs import make_folder, write_outputs
-
-    make_folder(folder)
-    several = len(compiled.archs) > 1
-    drawn = {
-        str(Path(folder) / f"{picture.name}{f'.{arch}' * several}.svg"): draw(picture).encode()
-        for kernel in compiled.kernels
-        for arch, variants in kernel.lowered.items()
-        for one in variants
-        for picture in pictures(one)
-    }
-    write_outputs(drawn)
 
 
 def explain_compiled(
