@@ -28,6 +28,7 @@ from tilec.calling.launchers import (
 )
 from tilec.calling.signature import bind, deduced, define_text
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.ir.symbolic import Sym
 from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
 from tilec.runtime.launching import architecture_for, workspace_bytes
 from tilec.source.diagnostics import TileError, fail
@@ -196,15 +197,39 @@ class Kernel:
         }
 
     def shaped(self, tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs."""
+        """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs. Extents may be PyTorch's symbols,
+        which the outputs' are then computed from."""
         views = {n: memoryless_view(t) for n, t in tensors.items()}
         kernel = self._specialise(views, self._choose_arch(False, 0)).kernel
-        made = self._new_outputs(kernel, self._sizes(kernel, views, settings), views)
-        return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
+        if all(type(extent) is int for v in views.values() for extent in v.shape):
+            made = self._new_outputs(kernel, self._sizes(kernel, views, settings), views)
+            return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
+        known = dict(settings)
+        for tensor in kernel.plan.parameters:
+            if tensor.name in views:
+                for dim, extent in zip(
+                    tensor.dims, extents(views[tensor.name], tensor), strict=True
+                ):
+                    for variable in dim.variables:
+                        if dim == Sym.of(variable):
+                            known.setdefault(variable.name, extent)
+        given = list(views.values())
+        outputs = [t for t in kernel.plan.parameters if t.role == "output"]
+        try:
+            shapes = [tuple(d.evaluate(lambda v: known[v.name]) for d in t.dims) for t in outputs]
+        except KeyError:
+            # a size in an expression only: solved for, which takes numbers
+            sizes = self._sizes(kernel, views, settings)
+            shapes = [tensor_shape(t, sizes.environment) for t in outputs]
+        return tuple(new_output(t, s, given) for t, s in zip(outputs, shapes, strict=True))
+
+    @property
+    def syntax(self) -> ast.Kernel:
+        """The kernel as written."""
+        return self._syntax
 
     def torch_op(self, name: str) -> Any:
-        """The kernel as a PyTorch operator `namespace::name`, which `torch.compile` keeps whole in a graph. PyTorch must be
-        installed; the operator has no gradient. Raises TileError (E0714) for a scalar dtype without a PyTorch form."""
+        """The kernel as a PyTorch operator `namespace::name`: `tilec.torch.op` without a backward."""
         from tilec.calling.torch_op import make_operator
 
         return make_operator(self, self._syntax, name)

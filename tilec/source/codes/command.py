@@ -117,6 +117,12 @@ CODES: dict[str, CodeEntry] = {
         "nothing that can be required",
         "`--require` takes a list of `tma`, `wgmma`, `pipelined` and `vec16`, separated by commas.",
     ),
+    "E0725": CodeEntry(
+        "a backward does not fit",
+        "The backward of an operator of PyTorch finds what it takes by name: inputs and outputs of the kernel, and `dy` for the gradient "
+        "of its output `y`. A kernel given as backward has outputs named `dx` for an input `x`. A kernel that changes an argument in place "
+        "has no backward.",
+    ),
     "E0719": CodeEntry(
         "no such pass",
         "`--print-after` takes the name of a pass that runs on the program; docs/architecture.md lists them.",
