@@ -171,11 +171,10 @@ def test_a_step_of_training_in_a_cuda_graph(torch, softmax_op) -> None:
 
 def test_cuda_graphs_of_torch_compile(torch, softmax_op) -> None:
     compiled = torch.compile(lambda a: softmax_op(a) * 2, mode="reduce-overhead", fullgraph=True)
-    for n in range(4):
+    for _ in range(4):
         x = torch.randn(64, 1024, device="cuda", dtype=torch.bfloat16)
         with torch.no_grad():
             tilec.assert_close(compiled(x), torch.softmax(x, 1) * 2, rtol=0.02, atol=0.001)
-    assert n == 3
 
 
 def test_times_with_a_cold_cache(torch) -> None:

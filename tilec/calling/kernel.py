@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ from tilec.calling.launchers import (
     build_c_launcher,
     pycuda_is_there,
 )
+from tilec.calling.repeated import Forms, Launch, form_of, forms_of_torch
 from tilec.calling.signature import bind, deduced, define_text
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.ir.symbolic import Sym
@@ -111,6 +112,7 @@ class Kernel:
         self._syntax = syntax
         self._built: dict[Any, _Built] = {}
         self._resolved: dict[Any, tuple[_Built, CallSizes]] = {}
+        self._forms: Forms | None = None
         self._last: _Built | None = None
         self.last_path: str | None = None
         """how the last call ran: `pycuda`, `c launcher`, `pycuda with copies`, `emulator`; None before the first"""
@@ -128,6 +130,14 @@ class Kernel:
         Returns the output, a tuple of several, or None for a kernel without. Raises TypeError for arguments that do not
         match the parameters, TileError for what the program or the machine refuses.
         """
+        tensors: list[Any] = []
+        key = None
+        if stream is None and (forms := self._forms_of_torch()) is not None:
+            key = forms.key(arguments, named, tensors)
+            if key is not None and (form := forms.find(key)) is not None:
+                self._last = form.built
+                result, self.last_path = forms.call(form, tensors)
+                return result
         arrays, settings = bind(self._syntax, arguments, named)
         views = {n: _view(n, a) for n, a in arrays.items()}
         devices = sorted({-1 if v.device is None else v.device for v in views.values()})
@@ -143,6 +153,8 @@ class Kernel:
         call = self._prepare(built.kernel, sizes, arrays, views)
         if on_gpu:
             self._launch(built, call, stream, index)
+            if key is not None:
+                self._remember(key, built, call, index)
         else:
             self._run_on_host(built, call)
         self._last = built
@@ -318,6 +330,38 @@ class Kernel:
         return self._last
 
     # ---- on a GPU
+
+    def _forms_of_torch(self) -> Forms | None:
+        """The forms of earlier calls with PyTorch's tensors; None before PyTorch is imported."""
+        if self._forms is None:
+            self._forms = forms_of_torch()
+        return self._forms
+
+    def _remember(self, key: tuple[Any, ...], built: _Built, call: _Call, index: int) -> None:
+        """The next call of this form goes the short way."""
+        kernel, plan, sizes = built.kernel, built.kernel.plan, call.sizes
+        given = [n for n in call.arrays if n in call.own]
+        made = {n: a for n, a in call.arrays.items() if n not in call.own}
+        if any(v.kind != "torch" for v in call.views.values()):
+            return
+
+        def by_c(addresses: Sequence[int], workspace: int, stream: int) -> None:
+            # built when a stream first needs it
+            found = self._c_launcher(built).bound(kernel, sizes)
+            launches[True] = (found, "c launcher")
+            found(addresses, workspace, stream)
+
+        launches: dict[bool, tuple[Launch, str]] = {True: (by_c, "c launcher")}
+        if self.launcher == "c" or not pycuda_is_there():
+            found = self._c_launcher(built).bound(kernel, sizes)
+            launches = dict.fromkeys((False, True), (found, "c launcher"))
+        else:
+            launches[False] = (self._pycuda(built, index).bound(kernel, sizes), "pycuda")
+            if self.launcher == "pycuda":
+                return  # a stream of PyTorch's must be refused
+        needed = workspace_bytes(plan, sizes)
+        assert self._forms is not None
+        self._forms.keep(key, form_of(built, plan, index, given, made, needed, launches))
 
     def _launch(self, built: _Built, call: _Call, stream: Any, index: int) -> None:
         views = list(call.views.values())
