@@ -36,9 +36,14 @@ class Work:
 
 def scopes(kernel: k.Kernel, arch: str) -> list[tuple[Scope, Work]]:
     """The work of each loop in the order of the kernel; that of an instance outside of loops (None) comes first."""
-    counter = _Counter(kernel, arch)
+    return count(kernel, arch).found
+
+
+def count(kernel: k.Kernel, arch: str) -> Counter:
+    """The same with what is around each loop."""
+    counter = Counter(kernel, arch)
     counter.block(kernel.body, _Place(None, counter.whole))
-    return counter.found
+    return counter
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,19 @@ class _Place:
         return total
 
 
-class _Counter:
-    """Adds up work by loop."""
+class Counter:
+    """Adds up work by loop. `found` are the scopes, `around` says of which scope's trips those of a loop (by its identity) are part,
+    `values` what variables are set to; `filtered`: a branch hangs on loaded values, so that not all trips do what is counted."""
 
     def __init__(self, kernel: k.Kernel, arch: str) -> None:
         self.kernel = kernel
         self.rates = RATES[arch]
         self.found: list[tuple[Scope, Work]] = [(None, Work())]
+        self.around: dict[int, Scope] = {}
+        self.values: dict[str, k.Expr] = {}
+        self.filtered = False
+        self._ahead = False
+        """whether tiles are brought that a loop's first trips would bring"""
         self.whole = float(kernel.workers)
         self.bits = {t.name: t.rep.bits for t in kernel.tiles}
         self.bits |= {t.name: t.rep.bits for t in kernel.panels}
@@ -81,8 +92,10 @@ class _Counter:
         """The work of a scope, found by identity: equal loops may follow each other."""
         return next(work for known, work in self.found if known is scope)
 
-    def open(self, scope: k.Loop | k.TileLoop) -> None:
+    def open(self, scope: k.Loop | k.TileLoop, around: Scope) -> None:
+        """A loop inside the trips of `around`."""
         self.found.append((scope, Work()))
+        self.around[id(scope)] = around
 
     def block(self, ops: tuple[k.Op, ...], place: _Place) -> None:
         for op in ops:
@@ -111,10 +124,13 @@ class _Counter:
         if isinstance(op.trips, k.Literal_ | k.Index) and op.first is None:
             trips = op.trips.value if isinstance(op.trips, k.Literal_) else op.trips.sym.constant
             if trips is not None:
-                # so few trips are a way to write the same several times
+                # so few trips are a way to write the same several times, or fill a ring in front of its loop
+                outer = self._ahead
+                self._ahead |= any(isinstance(x, k.Commit) for x in op.body)
                 self.block(op.body, replace(place, threads=place.threads * int(trips)))
+                self._ahead = outer
                 return
-        self.open(op)
+        self.open(op, place.scope)
         self.block(op.body, replace(place, scope=op))
 
     def _walk(self, op: k.TileLoop, place: _Place) -> None:
@@ -125,12 +141,13 @@ class _Counter:
             walked.append((axis, 1 if axis.layout.streams else held))
         inner = replace(place, axes=(*place.axes, *walked))
         if any(axis.layout.streams for axis in op.axes):
-            self.open(op)
+            self.open(op, place.scope)
             inner = replace(inner, scope=op)
         self.block(op.body, inner)
 
     def _branch(self, op: k.IfUniform, place: _Place) -> None:
         """Of two branches the one with more work: they do the same with and without masks."""
+        self.filtered |= self._is_loaded(op.condition)
         if not op.otherwise:
             self.block(op.then, place)
             return
@@ -179,6 +196,7 @@ class _Counter:
                 self.addresses.pointer(op)
             case k.Let():
                 self.addresses.depends[op.name] = self.addresses.digits_of(op.value)
+                self.values[op.name] = op.value
                 self.along[op.name] = self._along(op.value, place)
                 # its product may be added where the name is read: then both are one instruction
                 self.products[op.name] = isinstance(op.value, k.Apply) and op.value.op == "mul"
@@ -287,10 +305,23 @@ class _Counter:
         found |= {axis.name for axis, _ in place.axes if k.follows(expr, axis)}
         return frozenset(found)
 
+    def _is_loaded(self, expr: k.Expr) -> bool:
+        """Whether an expression hangs on memory."""
+        for leaf in leaves(expr):
+            if isinstance(leaf, k.Memory):
+                return True
+            if isinstance(leaf, k.Local) and leaf.name in self.values:
+                inner = self.values[leaf.name]
+                if inner is not expr and self._is_loaded(inner):
+                    return True
+        return False
+
     # ---- bytes
 
     def _bytes(self, moved: Traffic, address: tuple[object, ...], work: Work) -> None:
         """What is stored, and what only this instance reads, goes to the DRAM."""
+        if self._ahead:
+            return
         if moved.store or self.addresses.digits_of(*address) >= self.addresses.digits:
             work.own += moved.total
         else:

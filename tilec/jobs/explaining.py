@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.jobs.requiring import check_required, parse_required
-from tilec.source.diagnostics import TileError
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
 
 Access: TypeAlias = "tuple[int, str, str]"
 """A line, what is done there, and to which tensor."""
-
-REJECTED_SHOWN = 2
-"""Candidates beside the chosen one that are shown."""
 
 _REASONS = (
     (
@@ -52,6 +48,8 @@ class ExplainRequest:
     tuned: bool = True
     required: tuple[str, ...] = ()
     """texts of `--require`"""
+    settings: tuple[str, ...] = ()
+    """`NAME=VALUE` texts: sizes at which whole launches are bounded"""
     svg: str | None = None
     """a folder for pictures of layouts"""
     html: str | None = None
@@ -62,7 +60,9 @@ def explain_file(request: ExplainRequest) -> int:
     """Print the explanation, or write what the request asks for. Returns the exit status. Raises TileError with every error of the
     program, and with every required optimisation that was lost."""
     from tilec.explain.report import Observed
+    from tilec.jobs.rejected import rejected_candidates
     from tilec.jobs.reporting import write_pictures, write_report
+    from tilec.jobs.totals import bound_launches
     from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     check_source(request.file)
@@ -89,7 +89,8 @@ def explain_file(request: ExplainRequest) -> int:
         for kernel in compiled.kernels
     }
     text = Path(request.file).read_text(encoding="utf-8")
-    explanation = explain_compiled(compiled, text, rejected)
+    calls = bound_launches(request.file, compiled, request.settings)
+    explanation = explain_compiled(compiled, text, rejected, calls)
     if request.html:
         write_report(request.html, observed, compiled, text, explanation)
     else:
@@ -101,8 +102,10 @@ def explain_compiled(
     compiled: CompiledFile,
     text: str = "",
     rejected: Mapping[str, Sequence[str]] | None = None,
+    calls: Mapping[str, str] | None = None,
 ) -> str:
-    """The explanation of a compiled file; `text` is its source, to show the lines; `rejected` other candidates by kernel."""
+    """The explanation of a compiled file; `text` is its source, to show the lines; `rejected` other candidates by kernel; `calls` what a
+    whole launch takes at least, by variant."""
     source = text
     if not source and compiled.dependencies:
         source = Path(compiled.dependencies[0]).read_text(encoding="utf-8")
@@ -111,7 +114,7 @@ def explain_compiled(
     for kernel in compiled.kernels:
         for arch, variants in kernel.manifest["targets"].items():
             others = (rejected or {}).get(kernel.name, ())
-            parts += _kernel(kernel, arch, variants, lines, others)
+            parts += _kernel(kernel, arch, variants, lines, others, calls or {})
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -121,6 +124,7 @@ def _kernel(
     variants: Sequence[Mapping[str, Any]],
     lines: Mapping[str, Sequence[str]],
     rejected: Sequence[str],
+    calls: Mapping[str, str],
 ) -> Iterator[str]:
     from tilec.explain.text import kernel_lines
 
@@ -148,6 +152,8 @@ def _kernel(
         if variant["inline_tiles"]:
             yield f"    computed where used: {', '.join(variant['inline_tiles'])}"
         own = list(kernel_lines(kernels[variant["kernel"]], arch))
+        if variant["kernel"] in calls:
+            yield f"    {calls[variant['kernel']]}"
         like = next((name for name, lines_ in described.items() if lines_ == own), "")
         described.setdefault(variant["kernel"], own)
         yield from (
@@ -347,54 +353,3 @@ def _instruction(line: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
         if i["at"] == line["at"]
     ]
     return found[0] if found else ""
-
-
-# ------------------------------------------------------------------------------------ other candidates
-
-
-def rejected_candidates(
-    file: str, kernel: CompiledKernel, defines: Mapping[str, str], arch: str
-) -> list[str]:
-    """Up to two neighbours of the chosen tile sizes, each with why it was not taken: the passes' own refusal, or what it would cost.
-    Tile sizes that the user set are left as they are."""
-    manifest = kernel.manifest
-    own = {
-        name: int(manifest["candidate"][name])
-        for name in kernel.program.tiles
-        if manifest["origin"].get(name) in ("auto", "default") and name not in defines
-    }
-    found: list[str] = []
-    for name, value in sorted(own.items(), key=lambda item: -item[1]):
-        for other in (2 * value, value // 2):
-            if other < 1 or len(found) == REJECTED_SHOWN:
-                continue
-            found.append(_compared(file, kernel, {**defines, name: str(other)}, name, other, arch))
-    return found
-
-
-def _compared(
-    file: str, kernel: CompiledKernel, defines: Mapping[str, str], name: str, value: int, arch: str
-) -> str:
-    from tilec.compiler import compile_file
-
-    try:
-        other = compile_file(
-            file, kernel=kernel.name, defines=defines, archs=(arch,), stop="kernel-ir"
-        ).kernel(kernel.name)
-    except TileError as error:
-        return f"{name} = {value}: refused, {error.diagnostics[0].message}"
-    costs, own = _costs(other, arch), _costs(kernel, arch)
-    if costs == own:
-        return f"{name} = {value}: as many threads, registers and shared bytes; only measuring tells them apart"
-    return f"{name} = {value}: {costs}, against {own}"
-
-
-def _costs(kernel: CompiledKernel, arch: str) -> str:
-    variant = kernel.manifest["targets"][arch][0]
-    waste = variant.get("products", {}).get("padding_waste", 0.0)
-    parts = [
-        f"{variant['threads']} threads",
-        f"{variant['held_registers']} registers",
-        f"{variant['shared_bytes']} bytes shared",
-    ]
-    return ", ".join(parts) + (f", {waste:.1%} padding" if waste else "")
