@@ -147,3 +147,13 @@ def test_keys_of_one_sequence_come_from_the_dram() -> None:
     bound = loop(decode, "sm_90", "j_tile")
     assert bound.limit == "memory"
     assert bound.clocks["memory"] > 2 * 128 * 128 * 2 / 64
+
+
+def test_f8_of_warps_is_multiplied_as_16_bits_on_hopper() -> None:
+    kernel = best("quantised", "gemm_fp8_blocks", "sm_90")
+    bound = loop(kernel, "sm_90", "k_tile")
+    constants = dict(kernel.constants)
+    macs = constants["BM"] * constants["BN"] * constants["BK"]
+    assert bound.clocks["tensor"] == pytest.approx(macs / (2048 * 0.643))
+    ada = best("quantised", "gemm_fp8_blocks", "sm_89")
+    assert loop(ada, "sm_89", "k_tile").clocks["tensor"] == macs / 1024

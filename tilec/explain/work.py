@@ -14,6 +14,7 @@ from tilec.ir.dtypes import I32
 from tilec.ir.kernel_wmma import WmmaProduct
 from tilec.source.text import NOWHERE
 from tilec.targets.rates import RATES, function_cost
+from tilec.targets.table import TARGETS
 
 Scope: TypeAlias = "k.Loop | k.TileLoop | None"
 """What trips are of: a loop, a walk along an axis, or None for an instance."""
@@ -79,7 +80,9 @@ class Counter:
         self._ahead = False
         """whether tiles are brought that a loop's first trips would bring"""
         self.whole = float(kernel.workers)
-        self.bits = {t.name: t.rep.bits for t in kernel.tiles}
+        wider = {p.a for p in TARGETS[arch].products if p.unpacked}
+        # as many bits as the tensor cores multiply: some products of 8 bits are of 16 there
+        self.bits = {t.name: 16 if t.rep in wider else t.rep.bits for t in kernel.tiles}
         self.bits |= {t.name: t.rep.bits for t in kernel.panels}
         self.addresses = Addresses(kernel)
         self.span = NOWHERE
