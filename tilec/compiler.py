@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tilec.syntax import ast
     from tilec.syntax.loading import Program as Files
 
+Observer = Callable[[str, str, str, object], None]
+"""Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
+
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
 
@@ -131,10 +134,12 @@ def compile_file(
     choices: Mapping[str, Choice] | None = None,
     dispatches: Mapping[str, Dispatch] | None = None,
     split: bool = False,
+    observe: Observer | None = None,
 ) -> CompiledFile:
-    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`. Kernels that
-    `dispatches` names get the variants that it lists, among which the launcher selects; with `split` each variant is a unit of its
-    own. Raises TileError with every diagnostic. The same input gives the same bytes on any machine."""
+    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`; `observe`
+    sees the program after each pass. Kernels that `dispatches` names get the variants that it lists, among which the launcher selects;
+    with `split` each variant is a unit of its own. Raises TileError with every diagnostic. The same input gives the same bytes on any
+    machine."""
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
@@ -165,6 +170,7 @@ def compile_file(
                 sink,
                 (dispatches or {}).get(item.syntax.name),
                 analyse_choice,
+                observe,
             )
         except TileError as error:
             failures += error.diagnostics
@@ -261,6 +267,7 @@ def _compile_kernel(
     sink: Sink,
     dispatch: Dispatch | None,
     analyse_choice: Callable[[str, str, Choice], AnalysedKernel],
+    observe: Observer | None = None,
 ) -> tuple[UnitKernel, CompiledKernel]:
     from tilec.emit.bodies import GuardedKernel
     from tilec.emit.c_names import c_name
@@ -276,6 +283,8 @@ def _compile_kernel(
     for arch in archs:
 
         def snapshot(pass_name: str, result: object, arch: str = arch) -> None:
+            if observe is not None:
+                observe(program.name, arch, pass_name, result)
             if pass_name in print_after:
                 key = f"{pass_name}"
                 text = f"// after {pass_name}, {program.name}, {arch}\n{_text(result)}"

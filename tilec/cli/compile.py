@@ -59,6 +59,13 @@ from tilec.jobs.messages import FORMS, form_of
 @click.option("--split", is_flag=True, help="With `--tuned`: each variant in a file of its own.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
     "--diagnostics",
@@ -88,6 +95,7 @@ def compile_command(
     variants: int | None,
     split: bool,
     no_tuned: bool,
+    required: tuple[str, ...],
     check_only: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -129,5 +137,6 @@ def compile_command(
         dispatch=tuned,
         variants=variants,
         split=split,
+        required=required,
     )
     run_compile(request)

@@ -70,6 +70,13 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
 )
 @click.option("--counters", is_flag=True, help="Count the emulator's memory requests, for --json.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
@@ -98,6 +105,7 @@ def run_command(
     energy: bool,
     tuned: bool,
     no_tuned: bool,
+    required: tuple[str, ...],
     csv_path: str | None,
     plot_path: str | None,
     save: str | None,
@@ -144,6 +152,7 @@ def run_command(
             chaos=chaos,
             counters=counters,
             nvcc=nvcc,
+            required=required,
             form=form_of(diagnostics, json_diagnostics),
         )
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.requiring import check_required, parse_required
 from tilec.source.diagnostics import (
     Diagnostic,
     TileError,
@@ -32,7 +33,7 @@ class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
     default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`; `if_changed`
     leaves a file alone that holds its bytes already; `dispatch` is `--tuned`, with at most `variants` tuned variants a kernel and
-    architecture, and with `split` each in a file of its own."""
+    architecture, and with `split` each in a file of its own; `required` are the texts of `--require`."""
 
     file: str
     kernel: str | None = None
@@ -56,6 +57,7 @@ class CompileRequest:
     dispatch: bool = False
     variants: int | None = None
     split: bool = False
+    required: tuple[str, ...] = ()
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -66,7 +68,9 @@ def run_compile(request: CompileRequest) -> None:
     if request.emit in ("ptx", "cubin", "kernel-ir") and len(archs) > 1:
         named = ", ".join(f"`{a}`" for a in archs)
         raise fail("E0708", f"`--emit {request.emit}` is for one architecture, not for {named}")
+    required = parse_required(request.required)
     compiled, text = _compile(request, archs)
+    check_required(compiled, required)
     warnings = () if request.no_warnings else compiled.diagnostics
     _stop_at_warnings(request, compiled)
     if warnings and not request.no_warnings:
@@ -122,6 +126,11 @@ def _check_options(request: CompileRequest) -> None:
         raise fail(
             "E0709",
             "`--check-only` writes nothing, so it takes no `-o`, `--header` or `--save-temps`",
+        )
+    if request.required and request.emit in ("ast", "tile-ir"):
+        raise fail(
+            "E0709",
+            f"`--require` is about compiled code, and `--emit {request.emit}` stops before that",
         )
     if request.depfile and request.depfile_path is None and output_path(request) == "-":
         raise fail(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.requiring import check_required, parse_required
 from tilec.jobs.size_ranges import expand_settings
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 
@@ -29,7 +30,7 @@ EMULATED_ARCH = "sm_90"
 @dataclass(frozen=True)
 class RunRequest:
     """The command line of `tilec run`, option by option. `settings`, `defines` and `inputs` are `NAME=VALUE` texts, of which
-    settings may name ranges; `tuned` is unset by `--no-tuned`, `dispatch` is `--tuned`."""
+    settings may name ranges; `tuned` is unset by `--no-tuned`, `dispatch` is `--tuned`; `required` are the texts of `--require`."""
 
     file: str | None = None
     kernel: str | None = None
@@ -58,6 +59,7 @@ class RunRequest:
     plot_path: str | None = None
     dispatch: bool = False
     energy: bool = False
+    required: tuple[str, ...] = ()
 
 
 def run_files(request: RunRequest) -> int:
@@ -126,6 +128,9 @@ def _check(request: RunRequest) -> None:
     for settings in expand_settings(request.settings):
         parse_pairs(settings, "-s")
     parse_pairs(request.defines, "-D")
+    parse_required(request.required)
+    if request.required and request.device == "reference":
+        raise fail("E0709", "`--require` is about compiled code, and `--device reference` has none")
     parse_pairs(request.inputs, "--input")
     if request.arch:
         parse_archs((request.arch,))
@@ -200,6 +205,7 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
+    required = parse_required(request.required)
     analysed = _analyse(request, file)
     _check_settings(request, analysed)
     files = load(file)
@@ -210,6 +216,8 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
     for compiled, error in _units(request, analysed, file, gpu):
         if error is not None:
             _show(request, error)
+        elif request.device != "reference":
+            check_required(compiled, required)
         if compiled.diagnostics and error is None:
             sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
         # a kernel that cannot be compiled is interpreted, unless a device was asked for

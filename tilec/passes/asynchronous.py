@@ -42,8 +42,6 @@ CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
 """What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
 CHUNKS_UNDER_WAY = 2
 """Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
-LEAST_BESIDES = 30
-"""Registers of a consumer beside accumulators and packed operands: fewer spill, by ptxas."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 
@@ -123,7 +121,7 @@ def plan_asynchronous(
     scalars = producer_scalars(channels, definitions)
     sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
+    if products.accumulators + target.consumer_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES

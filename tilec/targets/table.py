@@ -64,6 +64,8 @@ class Target:
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
     """the same for a product beside its accumulators and operands"""
+    consumer_registers_besides: int = 30
+    """the same for a thread of a consumer of tiles that a producer brings, beside accumulators and packed operands: fewer spill"""
     role_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
     """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
     cluster_size: int = 1
