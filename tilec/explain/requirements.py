@@ -81,7 +81,7 @@ def _lost(kernel: k.Kernel, described: Mapping[str, Any], arch: str) -> Iterator
         return
     first = products[0].span
     why, change = _not_asynchronous(described, arch)
-    if not any(isinstance(op, a.TensorCopy | a.RowCopies) for op in all_ops(kernel.body)):
+    if not any(isinstance(op, a.TensorCopy) for op in all_ops(kernel.body)):
         yield Lost("tma", why, first, change)
     if not all(isinstance(op, a.WarpgroupProduct) for op in products):
         yield Lost("wgmma", why, first, change)
@@ -156,7 +156,7 @@ def _filled(op: k.Op) -> tuple[str, ...]:
     match op:
         case k.CopyAsync() | k.StoreTile():
             return (op.tile.buffer,)
-        case a.TensorCopy() | a.RowCopies():
+        case a.TensorCopy():
             return (op.buffer.name,)
         case _:
             return ()

@@ -224,8 +224,6 @@ class Counter:
                 self._multiply(macs, self.bits[op.b.buffer], work, place, 1.0)
             case a.TensorCopy():
                 self._brought(op, op.coordinates, work)
-            case a.RowCopies():
-                self._brought(op, (op.first,), work)
             case a.SendChunks():
                 self._send(op)
             case k.CopyAsync():
@@ -331,12 +329,9 @@ class Counter:
             work.common += moved.total
         work.traffic.append(moved)
 
-    def _brought(
-        self, op: a.TensorCopy | a.RowCopies, address: tuple[k.Expr, ...], work: Work
-    ) -> None:
+    def _brought(self, op: a.TensorCopy, address: tuple[k.Expr, ...], work: Work) -> None:
         """A tile by bulk copies, or this CTA's part of it."""
-        shared = isinstance(op, a.TensorCopy) and op.share != "none"
-        total = op.buffer.slot_bytes / (op.peers if isinstance(op, a.TensorCopy) and shared else 1)
+        total = op.buffer.slot_bytes / (op.peers if op.share != "none" else 1)
         tensor = self.addresses.of_map(op.map)
         self._bytes(Traffic(op, self.span, tensor, total), address, work)
 
