@@ -66,7 +66,8 @@ def analyse_file(
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
-        for tiles in TARGETS[arch].product_tiles:
+        uneven = TARGETS[arch].uneven_product_tiles
+        for tiles in (*uneven, *TARGETS[arch].product_tiles):
             trial = Sink()
             candidate = make_candidate(
                 item,
@@ -82,11 +83,14 @@ def analyse_file(
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not _tiles_are_open(candidate):
                 break
+            if tiles in uneven and not _is_uneven(program):
+                continue
             tried.append((program, candidate))
             if _suits(program, arch, candidate):
                 break
         general = None
-        if len(tried) and len(tried) < len(TARGETS[arch].product_tiles) and not trial.errors:
+        takes_last = bool(tried) and tiles == TARGETS[arch].product_tiles[-1]
+        if tried and not takes_last and not trial.errors:
             last = make_candidate(
                 item,
                 files.scope(files.main),
@@ -111,6 +115,12 @@ def analyse_file(
 def _tiles_are_open(candidate: Candidate) -> bool:
     """Whether some tile size is `auto`."""
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
+
+
+def _is_uneven(program: Program) -> bool:
+    from tilec.passes.grid_order import uneven_chain
+
+    return uneven_chain(program)
 
 
 def _suits(program: Program, arch: str, candidate: Candidate) -> bool:

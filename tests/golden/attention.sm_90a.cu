@@ -1529,18 +1529,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
       float max_tile_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1554,9 +1543,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY);
           }
         }
       }
@@ -1564,8 +1554,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-              max_tile_chains[i_step][j_chain_step]);
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -1602,7 +1592,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const bool far = abs_of(ref[i_step]) > far_from;
         any_far = any_far || far;
       }
-      if (any_lane(any_far)) {
+      if (__builtin_expect(any_lane(any_far), 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1674,18 +1664,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1693,7 +1672,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1701,7 +1682,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -1789,18 +1771,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1812,8 +1783,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? product_2[i_step][j_step][j_sub]
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
                   product_2[i_step][j_step][j_sub]);
             }
           }
@@ -1822,7 +1794,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -1858,7 +1831,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1934,18 +1907,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -1953,7 +1915,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -1961,7 +1925,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2045,19 +2010,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end = T - BN * j_tile - BN;
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2071,8 +2025,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
+                  ? product_2[i_step][j_step][j_sub] : -INFINITY
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
                   ? product_2[i_step][j_step][j_sub] : -INFINITY);
             }
           }
@@ -2081,7 +2036,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -2120,7 +2076,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2196,18 +2152,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2215,7 +2160,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2223,7 +2170,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2534,18 +2482,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
       float max_tile_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2559,9 +2496,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY);
           }
         }
       }
@@ -2569,8 +2507,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-              max_tile_chains[i_step][j_chain_step]);
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -2607,7 +2545,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const bool far = abs_of(ref[i_step]) > far_from;
         any_far = any_far || far;
       }
-      if (any_lane(any_far)) {
+      if (__builtin_expect(any_lane(any_far), 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2679,18 +2617,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2698,7 +2625,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -2706,7 +2635,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -2794,18 +2724,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2817,8 +2736,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? product_2[i_step][j_step][j_sub]
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
                   product_2[i_step][j_step][j_sub]);
             }
           }
@@ -2827,7 +2747,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -2863,7 +2784,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2939,18 +2860,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2958,7 +2868,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2966,7 +2878,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -3050,19 +2963,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end = T - BN * j_tile - BN;
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3076,8 +2978,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
+                  ? product_2[i_step][j_step][j_sub] : -INFINITY
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
                   ? product_2[i_step][j_step][j_sub] : -INFINITY);
             }
           }
@@ -3086,7 +2989,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -3125,7 +3029,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3201,18 +3105,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -3220,7 +3113,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -3228,7 +3123,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 

@@ -1623,19 +1623,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = OpMax<float>::identity();
-      }
       const int j_end = min_of(BM * i_tile - S + T + BM, T);
       float max_s_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_s_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1646,8 +1635,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            max_s_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_4);
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_4
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step], s_4);
           }
         }
       }
@@ -1655,7 +1644,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_s[i_step] = OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
+          max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -1693,7 +1683,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const bool far = abs_of(ref[i_step]) > far_from;
         any_far = any_far || far;
       }
-      if (any_lane(any_far)) {
+      if (__builtin_expect(any_lane(any_far), 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1765,18 +1755,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1784,7 +1763,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1792,7 +1773,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -1899,18 +1881,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = OpMax<float>::identity();
-        }
         float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -1918,7 +1889,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = OpMax<float>::combine(
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
                   max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
@@ -1927,8 +1899,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = OpMax<float>::combine(max_s_2[i_step],
-                max_s_2_chains[i_step][j_chain_step]);
+            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
         #pragma unroll
@@ -1963,7 +1935,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2039,18 +2011,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2058,7 +2019,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2066,7 +2029,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2174,20 +2138,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
             + BM - BN);
         float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2198,8 +2151,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              max_s_2_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_5);
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_5
+                  : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step], s_5);
             }
           }
         }
@@ -2207,8 +2160,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = OpMax<float>::combine(max_s_2[i_step],
-                max_s_2_chains[i_step][j_chain_step]);
+            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
         #pragma unroll
@@ -2246,7 +2199,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2322,18 +2275,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2341,7 +2283,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2349,7 +2293,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2695,19 +2640,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = OpMax<float>::identity();
-      }
       const int j_end = min_of(BM * i_tile - S + T + BM, T);
       float max_s_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_s_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2718,8 +2652,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            max_s_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_4);
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_4
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step], s_4);
           }
         }
       }
@@ -2727,7 +2661,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_s[i_step] = OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
+          max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -2765,7 +2700,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const bool far = abs_of(ref[i_step]) > far_from;
         any_far = any_far || far;
       }
-      if (any_lane(any_far)) {
+      if (__builtin_expect(any_lane(any_far), 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2837,18 +2772,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2856,7 +2780,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -2864,7 +2790,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -2971,18 +2898,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = OpMax<float>::identity();
-        }
         float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2990,7 +2906,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = OpMax<float>::combine(
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
                   max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
@@ -2999,8 +2916,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = OpMax<float>::combine(max_s_2[i_step],
-                max_s_2_chains[i_step][j_chain_step]);
+            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
         #pragma unroll
@@ -3035,7 +2952,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3111,18 +3028,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -3130,7 +3036,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -3138,7 +3046,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -3246,20 +3155,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
             + BM - BN);
         float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -3270,8 +3168,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              max_s_2_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_5);
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_5
+                  : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step], s_5);
             }
           }
         }
@@ -3279,8 +3177,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = OpMax<float>::combine(max_s_2[i_step],
-                max_s_2_chains[i_step][j_chain_step]);
+            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
         #pragma unroll
@@ -3318,7 +3216,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const bool far = abs_of(ref_2[i_step]) > far_from;
           any_far_2 = any_far_2 || far;
         }
-        if (any_lane(any_far_2)) {
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3394,18 +3292,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -3413,7 +3300,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -3421,7 +3310,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 

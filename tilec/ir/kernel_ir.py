@@ -139,11 +139,13 @@ class Assign(Op):
 
 @dataclass(frozen=True)
 class Accumulate(Op):
-    """`target = target op value` on the current element. `op` is sum, max, min, prod, any, all, argmax, argmin."""
+    """`target = target op value` on the current element; `target = value` where `first` holds. `op` is sum, max, min, prod, any, all,
+    argmax, argmin."""
 
     target: Fragment
     op: str
     value: Expr
+    first: Expr | None = None
 
 
 @dataclass(frozen=True)
