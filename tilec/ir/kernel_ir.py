@@ -398,6 +398,17 @@ class GatherLine(Op):
 
 
 @dataclass(frozen=True)
+class TransposeBlock(Op):
+    """A pair of neighbours along the rows of accumulators, from a fragment of their shape whose pairs lie along columns: the lanes
+    of a warp transpose a block of 8 x 8. `row` and `line` are the axes of the walk, across and along the pair."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 

@@ -170,6 +170,18 @@ def fragment_lines(columns: AxisLayout) -> AxisLayout:
     )
 
 
+def transposed_columns(columns: AxisLayout) -> AxisLayout:
+    """The columns of accumulators after each block of 8 x 8 was transposed among the lanes of its warp: a lane has one column of a
+    block (PTX ISA, movmatrix)."""
+    return AxisLayout((Digit("register", columns.steps, 8), Digit("thread", 8, 1, 4)))
+
+
+def transposed_rows(rows: AxisLayout) -> AxisLayout:
+    """The rows after the same: two neighbours."""
+    assert rows.digits[-1] == Digit("thread", 8, 1, 4)
+    return AxisLayout((*rows.digits[:-1], Digit("thread", 4, 2, 1), Digit("register", 2, 1)))
+
+
 def streamed(threads: int, divisor: int, vector: int) -> AxisLayout:
     """As `blocked`, but walked in as many steps as the extent asks for."""
     return AxisLayout(

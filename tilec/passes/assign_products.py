@@ -90,6 +90,8 @@ class ProductAssignment(Assignment):
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
         if self._stored_in_lines(op):
             return 8
+        if self._stored_across(op):
+            return 2
         return self.staged.get(id(op), width)
 
     def _stored_in_lines(self, op: t.Load | t.Store) -> bool:
@@ -109,6 +111,19 @@ class ProductAssignment(Assignment):
             and classes[1].number in self.products.columns
             and layout is not None
             and layout.steps % 4 == 0
+        )
+
+    def _stored_across(self, op: t.Load | t.Store) -> bool:
+        """Stores of 16-bit columns of accumulators, which lanes join to pairs."""
+        if not isinstance(op, t.Store) or self.program.tensor(op.access.tensor).dtype.bits != 16:
+            return False
+        numbers = [None if c is None else c.number for c in self.axes.of_access(op)]
+        rows = set(self.products.layouts) - self.products.columns
+        return (
+            self.products.swapped
+            and len(numbers) == 2
+            and numbers[0] in self.products.columns
+            and numbers[1] in rows
         )
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
@@ -133,7 +148,8 @@ class ProductAssignment(Assignment):
             return False
         classes = self.axes.of_access(op)
         last = classes[-1] if classes else None
-        return last is not None and last.number in self.products.columns
+        along = last is not None and last.number in self.products.columns
+        return along or self._stored_across(op)
 
     def product_level(self, products: Products) -> Level:
         axes: dict[int, LoopAxis] = {}

@@ -21,6 +21,7 @@ from tilec.passes.channels import Channel, plan_channels, producer_scalars, with
 from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
+from tilec.passes.swap import WARPGROUP_ROWS, sides_of, swaps
 from tilec.passes.uses import Definitions, all_ops, operands, running_sum, syms_of
 from tilec.targets.table import Product, Target
 
@@ -34,8 +35,6 @@ TRANSPOSABLE = frozenset({"bf16", "f16"})
 
 WARPGROUP = 128
 """Threads of a warpgroup."""
-WARPGROUP_ROWS = 64
-"""Rows of a warpgroup's product."""
 WIDEST_PIECE = 256
 """Columns of one instruction."""
 CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
@@ -119,11 +118,14 @@ def plan_asynchronous(
             raise Unsuited("a product stands in a branch")
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
-    types = {number: _types(plan, target) for number, plan in base.plans.items()}
+    base = replace(base, swapped=swaps(nest, axes, base))
+    types = {number: _types(plan, base, target) for number, plan in base.plans.items()}
     products, warpgroups = _geometry(axes, base, target, warps)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     scalars = producer_scalars(channels, definitions)
-    sharing = _sharing(nest, channels, definitions, target)
+    sharing = None
+    if not products.swapped and not any(_is_single(digit, facts) for digit in nest.grid):
+        sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
@@ -214,9 +216,11 @@ def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
     return True
 
 
-def _types(plan: ProductPlan, target: Target) -> str:
-    """The instruction's name for the operands."""
+def _types(plan: ProductPlan, products: Products, target: Target) -> str:
+    """The instruction's name for the operands, in its order."""
     a, b = plan.op.a.type.dtype, plan.op.b.type.dtype
+    if products.swapped:
+        a, b = b, a
     found: Product | None = None
     for product in target.products:
         if product.form == "wgmma" and (product.a, product.b) == (a, b):
@@ -243,12 +247,9 @@ def _geometry(
     axes: Axes, base: Products, target: Target, warps: int | None
 ) -> tuple[Products, int]:
     """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each."""
-    rows = {}
-    columns = {}
-    for plan in base.plans.values():
-        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        assert m is not None and n is not None
-        rows[m.number], columns[n.number] = m, n
+    sides = [sides_of(axes, plan, base.swapped) for plan in base.plans.values()]
+    rows = {row.number: row for row, _ in sides}
+    columns = {column.number: column for _, column in sides}
     extent = max(c.capacity or 1 for c in rows.values())
     if extent < WARPGROUP_ROWS:
         raise Unsuited(f"{extent} rows are fewer than the {WARPGROUP_ROWS} of a warpgroup")
@@ -264,24 +265,30 @@ def _geometry(
         layouts[c.number] = warpgroup_rows(blocks, warpgroups)
     for c in columns.values():
         tiles = -(-(c.capacity or 1) // 8)
-        tiles += tiles % 2
+        # what may become a left operand, or leave in chunks, takes them in pairs
+        tiles += tiles % 2 if tiles > 1 or not base.swapped else 0
         needed = max(
             (p.k_extent for p in base.plans.values() if _consumes(axes, p, c.number)), default=0
         )
         layouts[c.number] = fragment_columns(max(tiles, needed // 8), 1, 32)
     found = replace(
-        base, warps=4 * warpgroups, row_warps=4 * warpgroups, layouts=layouts, accumulators=0
+        base,
+        warps=4 * warpgroups,
+        row_warps=4 * warpgroups,
+        layouts=layouts,
+        columns=frozenset(columns),
+        accumulators=0,
     )
     needed = used = 0
     for plan in base.distinct():
-        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        assert m is not None and n is not None
-        padded = layouts[m.number].capacity * layouts[n.number].capacity
+        row, column = sides_of(axes, plan, base.swapped)
+        padded = layouts[row.number].capacity * layouts[column.number].capacity
         found.accumulators += padded // (WARPGROUP * warpgroups)
         used += padded * plan.k_extent
-        needed += (m.capacity or 1) * (n.capacity or 1) * plan.k_extent
-        if layouts[n.number].capacity > WIDEST_PIECE and layouts[n.number].capacity % WIDEST_PIECE:
-            raise Unsuited(f"{layouts[n.number].capacity} columns are no whole pieces")
+        needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
+        width = layouts[column.number].capacity
+        if width > WIDEST_PIECE and width % WIDEST_PIECE:
+            raise Unsuited(f"{width} columns are no whole pieces")
     beside = base.beside * 32 * base.warps
     found.beside = -(-beside // (WARPGROUP * warpgroups))
     found.accumulators += found.beside
@@ -298,6 +305,13 @@ def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------- cluster
+
+
+def _is_single(digit: t.GridAxis, facts: Facts) -> bool:
+    """Whether a grid loop over spans has one trip at most: the larger operand is read once by the whole grid, as fast as memory
+    gives it, and a pair of CTAs that shared the smaller one would only wait for each other (measured on an H200). Products are
+    swapped where there are as few rows as that."""
+    return digit.step is not None and facts.prove_nonnegative(1 - facts.numeric(digit.trips))
 
 
 def _sharing(

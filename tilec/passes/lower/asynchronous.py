@@ -385,12 +385,16 @@ class Roles:
     ) -> a.WarpgroupProduct:
         context = self.context
         row, col = context.loop_axes(op.out)
-        assert row is not None and col is not None and isinstance(plan.b, Staged)
+        first_operand, second = plan.a, plan.b
+        if products_of(context).swapped:
+            assert isinstance(plan.a, Staged)
+            row, col, first_operand, second = col, row, plan.b, plan.a
+        assert row is not None and col is not None
         columns = col.layout.capacity
         types = self.form.types[op.out.id]
         blocks = row.layout.steps // 2
         first = f"uniform_int(thread / 128) * {64 * blocks}" if self.form.warpgroups > 1 else "0"
-        staged = plan.a if isinstance(plan.a, Staged) else None
+        staged = first_operand if isinstance(first_operand, Staged) else None
         operand: k.TileAddress | k.Fragment
         if staged is not None:
             operand = self._tile(staged)
@@ -403,9 +407,9 @@ class Roles:
             plan.k_extent,
             32 * 8 // op.a.type.dtype.bits,
             operand,
-            self._tile(plan.b),
+            self._tile(second),
             staged is not None and staged.k_axis == 0,
-            plan.b.k_axis == 0,
+            second.k_axis == 0,
             blocks,
             columns,
             min(columns, WIDEST_PIECE),

@@ -1,10 +1,10 @@
-"""Stores of products' tiles in lines of 16 bytes, joined from the pairs that four lanes hold."""
+"""Stores of products' tiles in vectors that the lanes of a warp join: lines of 16 bytes, or pairs across those that lanes hold."""
 
 from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.layouts import fragment_lines
+from tilec.ir.layouts import fragment_lines, transposed_columns, transposed_rows
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords, vector_access
 from tilec.passes.lower.context import Context
@@ -13,7 +13,8 @@ from tilec.source.text import Span
 
 
 def store_lines(context: Context, op: t.Store) -> bool:
-    """Store a tile of accumulators' shape in lines of 16 bytes, joined from four lanes' pairs; says whether that form applies."""
+    """Store a tile of accumulators' shape in lines of 16 bytes, joined from four lanes' pairs, or across the pairs, from transposed
+    blocks; says whether one of these forms applies."""
     found = context.axes.of_access(op)
     bits = context.program.tensor(op.access.tensor).dtype.bits
     if (
@@ -26,25 +27,42 @@ def store_lines(context: Context, op: t.Store) -> bool:
     if any(c is None for c in found):
         return False
     row, col = (context.variant.level.axes[c.number] for c in found if c is not None)
-    if row.layout.is_blocked or col.layout.is_blocked or not col.vectorised or col.layout.steps % 4:
+    if row.layout.is_blocked or col.layout.is_blocked:
         return False
+    if col.vectorised and col.layout.steps % 4 == 0:
+        line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
+        return _store_walk(context, op, (row, col), (row, line))
+    if row.vectorised and not col.vectorised:
+        across = k.LoopAxis(f"{row.name}_turned", transposed_columns(row.layout), row.extent)
+        line = k.LoopAxis(f"{col.name}_pair", transposed_rows(col.layout), col.extent, True)
+        return _store_walk(context, op, (row, col), (across, line))
+    return False
+
+
+def _store_walk(
+    context: Context,
+    op: t.Store,
+    axes: tuple[k.LoopAxis, k.LoopAxis],
+    walk: tuple[k.LoopAxis, k.LoopAxis],
+) -> bool:
+    """Store a tile with these axes in vectors along the last axis of the walk; says whether whole ones can be stored."""
     rep = context.program.tensor(op.access.tensor).dtype
-    line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
-    coords: Coords = (row, line)
-    body = Body(context, (row, line))
+    across, line = walk
+    body = Body(context, walk)
     mark = context.mark()
-    address = body.address(op.access, coords, writable=True, span_op=op)
+    address = body.address(op.access, walk, writable=True, span_op=op)
     guards = address.guards
-    guards.add(body.presence(op.value, coords))
+    guards.add(body.presence(op.value, walk))
     if not vector_access(address, line) or guards.tails or guards.element:
         context.undo(mark)
         return False
-    context.extra_axes.append(line)
-    axes = context.ordered((row, col))
-    source = k.Fragment(context.names.unique(f"{op.access.tensor}_out"), op.value.type.dtype, axes)
-    rounded_fragment(context, op.value, (row, col), source, op.span)
+    context.extra_axes += [axis for axis in walk if axis not in axes]
+    name = context.names.unique(f"{op.access.tensor}_out")
+    source = k.Fragment(name, op.value.type.dtype, context.ordered(axes))
+    rounded_fragment(context, op.value, axes, source, op.span)
     joined = k.Fragment(body.local_name(f"{op.access.tensor}_line"), rep, (line,), local=True)
-    body.loads.append(k.GatherLine(joined, source, row, line, span=op.span))
+    form = k.GatherLine if across in axes else k.TransposeBlock
+    body.loads.append(form(joined, source, across, line, span=op.span))
     store = k.StoreVector(
         joined, rep, address.pointer, address.vector, True, tuple(guards.vector), None, span=op.span
     )
