@@ -285,6 +285,63 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
 }
 //@ end
 
+//@ primitive cache_policy includes <cstdint>
+/// How the L2 keeps what a copy reads: `first` to leave, or as usual (PTX ISA, createpolicy).
+[[maybe_unused]] __device__ __forceinline__ uint64_t cache_policy(bool first) {
+  uint64_t evict_first, evict_normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(evict_normal));
+  return first ? evict_first : evict_normal;
+}
+//@ end
+
+//@ primitive tensor_load_hinted needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// tensor_load with a policy of the L2.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y,
+    int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
+    int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
+    int w, int v) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z), "r"(w), "r"(v)
+      : "memory");
+}
+//@ end
+
 //@ primitive tensor_load_multicast needs SharedBarrier shared_address includes <cstdint> <cuda.h>
 /// The same into each CTA of the cluster whose bit is set in `ranks`: to the same place, counted by
 /// the same barrier of each.

@@ -132,9 +132,18 @@ class BarrierRelease(Op):
 
 
 @dataclass(frozen=True)
+class CachePolicy(Op):
+    """What becomes of lines in the L2 that copies have read: they are the first to leave where `first` holds, and ordinary ones where it
+    does not."""
+
+    name: str
+    first: Expr
+
+
+@dataclass(frozen=True)
 class TensorCopy(Op):
     """Ordered by barriers alone: a tile by bulk copies through a map, panel by panel, from coordinates (fastest first) on. `share`: how a cluster of that many CTAs
-    deals the tile out, each part going to all: by rows, or by panels."""
+    deals the tile out, each part going to all: by rows, or by panels. `policy` names a CachePolicy."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "mbarrier"
@@ -147,6 +156,7 @@ class TensorCopy(Op):
     """which coordinate counts the tile's rows; the first counts its columns"""
     peers: int = 1
     share: Share = "none"
+    policy: str = ""
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -7,22 +7,22 @@ reads first share a channel. Everything is decided from the program's loops, loa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
-from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
 from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
+from tilec.passes.reuse import Reuse, Sharing, Stream
 from tilec.passes.swap import WARPGROUP_ROWS, sides_of, swaps
-from tilec.passes.uses import Definitions, all_ops, operands, running_sum, syms_of
+from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
@@ -45,16 +45,6 @@ LEAST_BESIDES = 30
 """Registers of a consumer beside accumulators and packed operands: fewer spill, by ptxas."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """CTAs of a cluster take neighbouring trips of a grid loop and share the tiles that do not depend on it."""
-
-    size: int
-    digit: Var
-    shared: frozenset[int]
-    """ids of the loads' values"""
 
 
 @dataclass(frozen=True)
@@ -87,6 +77,8 @@ class Asynchronous:
     """operands' rows begin anywhere in memory: each is a copy of its own"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
+    streams: tuple[Stream, ...] = ()
+    """operands that the grid reads once"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -123,9 +115,9 @@ def plan_asynchronous(
     products, warpgroups = _geometry(axes, base, target, warps)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     scalars = producer_scalars(channels, definitions)
-    sharing = None
-    if not products.swapped and not any(_is_single(digit, facts) for digit in nest.grid):
-        sharing = _sharing(nest, channels, definitions, target)
+    reuse = Reuse(program, nest, channels, definitions, facts)
+    streams = reuse.streams(products.swapped)
+    sharing = None if streams else reuse.sharing(target)
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
@@ -148,7 +140,8 @@ def plan_asynchronous(
     unfilled = epilogue.words is not None and epilogue.words <= room
     chunk = CHUNK_ROWS * CHUNK_COLUMNS * 2
     leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * chunk if departure else 0
-    channels = with_slots(channels, target, stages, leaving)
+    streamed = frozenset(stream.value for stream in streams)
+    channels = with_slots(channels, target, stages, leaving, streamed)
     return Asynchronous(
         products,
         types,
@@ -160,6 +153,7 @@ def plan_asynchronous(
         departure,
         epilogue.early,
         unfilled=unfilled,
+        streams=streams,
     )
 
 
@@ -301,59 +295,4 @@ def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:
         found = axes.of(value, axis)
         if found is not None and found.number == number:
             return True
-    return False
-
-
-# ------------------------------------------------------------------------------------------- cluster
-
-
-def _is_single(digit: t.GridAxis, facts: Facts) -> bool:
-    """Whether a grid loop over spans has one trip at most: the larger operand is read once by the whole grid, as fast as memory
-    gives it, and a pair of CTAs that shared the smaller one would only wait for each other (measured on an H200). Products are
-    swapped where there are as few rows as that."""
-    return digit.step is not None and facts.prove_nonnegative(1 - facts.numeric(digit.trips))
-
-
-def _sharing(
-    nest: t.Nest, channels: tuple[Channel, ...], definitions: Definitions, target: Target
-) -> Sharing | None:
-    """A pair of CTAs along the grid loop whose operands are the smaller ones: the larger are shared. Only where both do the same
-    number of trips, and where products are all that a loop does."""
-    sites = [site for channel in channels for site in channel.sites]
-    if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
-        return None
-    if any(isinstance(op, t.Reduce) for op in all_ops(nest.body)):
-        return None
-    best: Sharing | None = None
-    most = 0
-    for digit in nest.grid:
-        if digit.step is None:
-            continue
-        index = digit.index
-        if any(_depends(syms_of(loop), index, definitions) for s in sites for loop in s.home):
-            continue
-        shared = {
-            load.out.id: member.bytes
-            for channel in channels
-            for site in channel.sites
-            for member, load in zip(channel.members, site.loads, strict=True)
-            if not _depends(syms_of(load), index, definitions)
-        }
-        total = sum(shared.values())
-        if 0 < len(shared) < sum(len(s.loads) for s in sites) and total > most:
-            best, most = Sharing(target.cluster_size, index, frozenset(shared)), total
-    return best
-
-
-def _depends(syms: Iterable[Sym], index: Var, definitions: Definitions) -> bool:
-    """Whether symbolic integers depend on a grid loop's trip, through loaded scalars too."""
-    for sym in syms:
-        for var in sym.variables:
-            if var == index:
-                return True
-            if var.kind == "value":
-                op = definitions.defining[var.key]
-                inner = [*syms_of(op), *(Sym.of(Var("", "value", v.id)) for v in operands(op))]
-                if _depends(inner, index, definitions):
-                    return True
     return False

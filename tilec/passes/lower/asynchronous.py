@@ -48,6 +48,8 @@ class Roles:
         """by id of the operand's value"""
         self.barriers: list[a.Barrier] = []
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
+        self.policies: dict[str, a.CachePolicy] = {}
+        """by name of the tensor"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
@@ -99,7 +101,7 @@ class Roles:
         context.scalars, context.value_names = scalars, names
         context.names.used = words
         body, context.out = tuple(context.out), outer
-        return (*self._declarations(filled=False), a.Instances(body))
+        return (*self._declarations(filled=False), *self.policies.values(), a.Instances(body))
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
@@ -176,9 +178,28 @@ class Roles:
                 len(box.dims) - 1 - box.row,
                 peers,
                 share,
+                "" if shared else self._policy(load),
                 span=load.span,
             )
         )
+
+    def _policy(self, load: t.Load) -> str:
+        """The name of the cache policy of a load, "" for the usual one."""
+        context = self.context
+        limit = products_of(context).target.evict_first_below
+        stream = next((s for s in self.form.streams if s.value == load.out.id), None)
+        if stream is None or not limit:
+            return ""
+        tensor = load.access.tensor
+        if tensor not in self.policies:
+            name = context.names.unique(f"{tensor}_policy")
+            size = context.index(stream.bytes, wide=True)
+            first: k.Expr = k.Apply("le", (size, k.Literal_(limit, I32)), BOOL)
+            if stream.times != Sym.of(1):
+                once = k.Apply("eq", (context.index(stream.times), k.Literal_(1, I32)), BOOL)
+                first = k.Apply("and", (once, first), BOOL)
+            self.policies[tensor] = a.CachePolicy(name, first, span=load.span)
+        return self.policies[tensor].name
 
     def _copy_rows(
         self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str, full: str
