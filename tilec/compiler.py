@@ -60,7 +60,14 @@ def analyse_file(
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
-        for tiles in TARGETS[arch].product_tiles:
+        # tile sizes by the table; those for a short side, once the program says that there is one, go before them
+        attempts: list[tuple[Sequence[int], Mapping[str, int]]] = [
+            (tiles, {}) for tiles in TARGETS[arch].product_tiles
+        ]
+        few: list[Mapping[str, int]] | None = None
+        streams = False
+        while attempts:
+            tiles, short = attempts.pop(0)
             trial = Sink()
             candidate = make_candidate(
                 item,
@@ -69,6 +76,7 @@ def analyse_file(
                 trial,
                 elsewhere=elsewhere,
                 product_tiles=tiles,
+                chosen=short,
             )
             if candidate is None:
                 break
@@ -76,11 +84,23 @@ def analyse_file(
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not _tiles_are_open(candidate):
                 break
-            tried.append((program, candidate))
-            if _suits(program, arch, candidate):
+            if few is None:
+                few = _few_rows(program, arch)
+                if few:
+                    attempts = [*((tiles, x) for x in few), (tiles, {}), *attempts]
+                    continue
+            streams = bool(short)
+            if not streams:
+                tried.append((program, candidate))
+            if _suits(program, arch, candidate, streams):
                 break
         general = None
-        if len(tried) and len(tried) < len(TARGETS[arch].product_tiles) and not trial.errors:
+        if (
+            not streams
+            and len(tried)
+            and len(tried) < len(TARGETS[arch].product_tiles)
+            and not trial.errors
+        ):
             last = make_candidate(
                 item,
                 files.scope(files.main),
@@ -107,13 +127,23 @@ def _tiles_are_open(candidate: Candidate) -> bool:
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
-def _suits(program: Program, arch: str, candidate: Candidate) -> bool:
-    """Whether the target's best form of products takes a program with its tile sizes."""
+def _few_rows(program: Program, arch: str) -> list[Mapping[str, int]]:
+    """Choices of tile sizes for products with a short side, where the target has some."""
+    if not TARGETS[arch].stream_tiles:
+        return []
+    from tilec.passes.few_rows import few_rows
+
+    return list(few_rows(program, TARGETS[arch]))
+
+
+def _suits(program: Program, arch: str, candidate: Candidate, streams: bool) -> bool:
+    """Whether the target's best form of products takes a program with its tile sizes, `streams` with rings for operands that are read
+    once."""
     if len(TARGETS[arch].product_tiles) == 1:
         return True
     from tilec.passes.pipeline import suits
 
-    return suits(program, TARGETS[arch], candidate)
+    return suits(program, TARGETS[arch], candidate, streams)
 
 
 def compile_file(

@@ -191,6 +191,7 @@ def _products(variant: Mapping[str, Any]) -> Iterator[str]:
         f"    products: {products['warps']} warps, {products['warps_along']} along the rows and {products['warps_across']} across, "
         f"{stages}{products['accumulators_per_thread']} accumulators a thread, "
         f"{products['padding_waste']:.1%} of the work is padding"
+        + (f", computed {products['computed']}" if "computed" in products else "")
     )
 
 

@@ -49,6 +49,9 @@ from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
+LEAST_STREAM_SLOTS = 5
+"""Of a ring that hides memory's latency: with fewer the copies come in lumps (measured on an H200)."""
+
 Snapshot = Callable[[str, object], None]
 """Called with a pass' name and its result."""
 
@@ -182,13 +185,22 @@ def _asynchronous(
     return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
 
 
-def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
-    """Whether every nest with products takes the target's asynchronous form."""
+def _is_deep(variant: Variant) -> bool:
+    """Whether there are streams, in rings of enough slots."""
+    form = variant.asynchronous
+    if form is None or not form.streams:
+        return False
+    return all(c.slots >= LEAST_STREAM_SLOTS for c in form.channels if c.in_loop)
+
+
+def suits(program: t.Program, target: Target, candidate: Candidate, streams: bool = False) -> bool:
+    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    read once."""
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
             forms, _ = _asynchronous(program, nest, target, candidate)
-            if not forms:
+            if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
     return True
 

@@ -11,6 +11,8 @@ from tilec.ir.launch import TensorMapArgument
 
 Note = dict[str, object]
 
+_POLICY = "read once by the grid and, up to a size, the first to leave the L2"
+
 
 def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
     """The asynchronous part of a variant's description, {} for a kernel without roles. `steps`: what the schedule did."""
@@ -74,6 +76,8 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             how = f"{_transport(op)} to shared memory, `{op.buffer.name}`"
             if isinstance(op, a.TensorCopy) and op.peers > 1:
                 how += f", {_dealt(op)}"
+            if isinstance(op, a.TensorCopy) and op.policy:
+                how += f", {_POLICY}"
             return {
                 "what": "load",
                 "tensor": tensor_of(kernel, op.map),
@@ -190,6 +194,8 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
             }
             if isinstance(op, a.TensorCopy) and op.peers > 1:
                 tile["multicast"] = _dealt(op)
+            if isinstance(op, a.TensorCopy) and op.policy:
+                tile["cache"] = _POLICY
             tiles.setdefault(op.ring, {})[op.buffer.name] = tile
     return [
         {**note, "filled": list(filled[ring]), "tiles": list(tiles[ring].values())}

@@ -199,9 +199,10 @@ def make_candidate(
     *,
     elsewhere: Collection[str] = (),
     product_tiles: Sequence[int] = PRODUCT_TILES,
+    chosen: Mapping[str, int] | None = None,
 ) -> Candidate | None:
     """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file,
-    `product_tiles` the target's `auto` tile sizes of a kernel with a product. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
+    `product_tiles` the target's `auto` tile sizes of a kernel with a product, `chosen` some that go before them. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
@@ -212,6 +213,7 @@ def make_candidate(
     given = _options(kernel, tiles, options, sink)
     tuned = _tune(planner, brackets, tiles)
     automatic = _automatic(kernel, tiles, given, product_tiles)
+    automatic |= {name: (chosen or {}).get(name, number) for name, number in automatic.items()}
     for bracket in kernel.brackets:
         _choose(planner, bracket, tiles, given, tuned, automatic)
     warps, stages, mma, math = _schedule(planner, tuned)
