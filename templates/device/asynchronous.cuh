@@ -137,6 +137,21 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 }
 //@ end
 
+//@ primitive launch_dependents
+/// The kernel behind this one in the stream may begin where there is room. What it reads and writes
+/// it waits for itself.
+[[maybe_unused]] __device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+//@ end
+
+//@ primitive wait_prerequisites
+/// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
+[[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+//@ end
+
 //@ primitive registers_give
 /// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives others back.
 template <int kCount>

@@ -101,6 +101,15 @@ inline void cluster_sync_memory(int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive launch_dependents
+/// One kernel after the other here.
+inline void launch_dependents() {}
+//@ end
+
+//@ primitive wait_prerequisites
+inline void wait_prerequisites() {}
+//@ end
+
 //@ primitive registers_give
 template <int kCount>
 inline void registers_give(int line = __builtin_LINE()) {

@@ -647,6 +647,17 @@ struct alignas(8) SharedBarrier {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
+/// The kernel behind this one in the stream may begin where there is room. What it reads and writes
+/// it waits for itself.
+[[maybe_unused]] __device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+
+/// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
+[[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+
 /// True in one lane of a warp whose lanes are all here.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
@@ -1043,6 +1054,15 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
   return cudaSuccess;
 }
 
+/// As few CTAs, in whole clusters, as walk `instances` in as many rounds as `ctas` do.
+[[maybe_unused]] inline int64_t host_even_rounds(int64_t instances, int64_t ctas, int cluster) {
+  const int64_t places = ctas / cluster;
+  const int64_t wanted = (instances + cluster - 1) / cluster;
+  if (places < 1 || wanted < 1) return ctas;
+  const int64_t rounds = (wanted + places - 1) / places;
+  return (wanted + rounds - 1) / rounds * cluster;
+}
+
 /// What a tensor map says of a tensor: the fastest axis first, strides in bytes of the axes behind
 /// it, 0 for what is not there.
 struct host_TensorMap {
@@ -1149,6 +1169,31 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
                           static_cast<size_t>(grid.shared_bytes), stream);
 }
 
+/// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
+/// for that one itself.
+template <class... Parameters>
+cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                              std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelExC(&config, symbol, pointers);
+}
+
 }  // namespace
 
 // --------------------------------------------------------------------------------- gemm_skinny_nn
@@ -1172,6 +1217,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   const int i_turned_first = thread / 4 % 8;
   const int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
@@ -1184,6 +1230,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4 && is_elected()) {
@@ -1302,6 +1349,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
@@ -1314,6 +1362,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4 && is_elected()) {
@@ -1426,6 +1475,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
@@ -1438,6 +1488,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4) {
@@ -1889,6 +1940,7 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
@@ -1899,13 +1951,14 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
+      status = host_launch_early(gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
@@ -1916,8 +1969,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, a_map, b_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
+          b_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
         && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K >= 1
         && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
@@ -1925,6 +1978,7 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}},
@@ -1935,7 +1989,7 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nn_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
+      status = host_launch_early(gemm_skinny_nn_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
           b_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
@@ -1967,6 +2021,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   const int i_turned_first = thread / 4 % 8;
   const int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
@@ -1979,6 +2034,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4 && is_elected()) {
@@ -2100,6 +2156,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
@@ -2112,6 +2169,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4 && is_elected()) {
@@ -2227,6 +2285,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& a_map,
     SharedBarrier a_b_free[8];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
@@ -2239,6 +2298,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& a_map,
     }
     barrier_init_fence();
   }
+  wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
     if (thread / 32 == 4) {
@@ -2693,6 +2753,7 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
@@ -2703,13 +2764,14 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
+      status = host_launch_early(gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
@@ -2720,8 +2782,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, a_map, b_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
+          b_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
         && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{K} * 256 < 2147483648 && K >= 1
         && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
@@ -2729,6 +2791,7 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}},
@@ -2739,7 +2802,7 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_skinny_nt_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
+      status = host_launch_early(gemm_skinny_nt_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
           b_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}

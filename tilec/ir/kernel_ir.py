@@ -497,6 +497,8 @@ class Kernel:
     cluster: int = 1
     cluster_digit: str = ""
     """name of the grid's digit whose neighbouring trips the CTAs of a cluster take"""
+    early: bool = False
+    """begins while the grid in front of it ends, and waits for that one itself before it touches memory"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property

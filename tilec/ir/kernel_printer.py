@@ -50,6 +50,8 @@ def print_kernel(kernel: k.Kernel) -> str:
     together = f"  # clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
     if kernel.cluster_digit:
         together += f" along {kernel.cluster_digit}"
+    if kernel.early:
+        together += "  # early"
     lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid) + together)
     lines += _block(kernel.body, "  ")
     return "\n".join(lines) + "\n"

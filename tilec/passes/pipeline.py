@@ -281,6 +281,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
             )
         )
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
+    form = variant.asynchronous
     return Launch(
         kernel.name,
         _numbers(_condition(kernel, variant), numeric),
@@ -289,7 +290,10 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if variant.asynchronous is not None else 0,
+        1 if form is not None else 0,
+        # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
+        even=form is not None and bool(form.streams),
+        early=kernel.early,
     )
 
 

@@ -551,6 +551,8 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         barriers=tuple(roles.barriers),
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
+        # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
+        early=bool(form.streams),
         grid=tuple(
             replace(d, backwards=False, paired=True) if d.backwards and d is kernel.grid[-1] else d
             for d in kernel.grid
