@@ -235,6 +235,8 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"
     yield f"    instances: {variant['instances']}"
+    if "launch" in variant:
+        yield f"    launch: {variant['launch']}"
     for step in variant["schedule"]:
         yield f"    schedule: {_STEPS.get(step, step)}"
 

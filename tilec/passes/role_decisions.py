@@ -39,6 +39,10 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         "channels": _channels(kernel, roles),
         "departures": [],
     }
+    if kernel.early:
+        walked["launch"] = (
+            "begins while the kernel in front of it ends, and waits for that one itself"
+        )
     if kernel.cluster > 1:
         walked["cluster"] = {"ctas": kernel.cluster, "neighbours_along": kernel.cluster_digit}
     if sends:

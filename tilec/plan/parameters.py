@@ -5,7 +5,7 @@ every other bracket parameter is a *program* parameter, part of the meaning.
 
 The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are those of the target's table in
 the order declared, 128, 128, 64, 64, … on most; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
-4096 elements.
+4096 elements. Sizes that a pass chose for what it knows of the program (`chosen`) go before all of these.
 """
 
 from __future__ import annotations
