@@ -247,6 +247,37 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
 }
 //@ end
 
+//@ primitive load_turned needs OperandA PanelTile lane_id ldmatrix_x4_trans permute_bytes
+//@ needs bitcast includes <cstdint>
+/// A warp's left operand of wgmma from a tile whose rows are consumed, for elements that wgmma does
+/// not read across itself: 32 bytes of depth from row `k` on, of the 16 columns from `col` on. Of
+/// 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one, of 32-bit ones col +
+/// lane / 4 and the one eight further: its two rows of accumulators.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCols>& tile, int k,
+                                            int col) {
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const T element = *tile.at(k + lane % 4 + i / 2 * 4, col + lane / 4 + i % 2 * 8);
+      a.x[i] = bitcast<uint32_t>(element);
+    }
+  } else {
+    static_assert(sizeof(T) == 1, "elements of 8 or 32 bits");
+    // Each matrix has rows 4t, 4t + 1 or 4t + 2, 4t + 3 of 16: transposed, a lane has two of them
+    // for a pair of columns, and two matrices have the four that its register takes of each.
+    const int row = lane / 16 * 16 + lane / 8 % 2 * 2 + lane % 8 / 2 * 4 + lane % 2;
+    uint32_t pairs[4];
+    ldmatrix_x4_trans(pairs, tile.at(k + row, col));
+    a.x[0] = permute_bytes(pairs[0], pairs[1], 0x6420);
+    a.x[1] = permute_bytes(pairs[0], pairs[1], 0x7531);
+    a.x[2] = permute_bytes(pairs[2], pairs[3], 0x6420);
+    a.x[3] = permute_bytes(pairs[2], pairs[3], 0x7531);
+  }
+}
+//@ end
+
 //@ primitive tensor_prefetch includes <cuda.h>
 /// Fetches a tensor map ahead of its first use.
 [[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {

@@ -163,6 +163,18 @@ inline void stmatrix_x4(const Pointer& row, const uint32_t (&r)[4], int line = _
 }
 //@ end
 
+//@ primitive permute_bytes
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t chosen) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int byte = static_cast<int>(chosen >> 4 * i & 7);
+    result |= static_cast<uint32_t>(both >> 8 * byte & 0xff) << 8 * i;
+  }
+  return result;
+}
+//@ end
+
 //@ primitive movmatrix_trans
 /// Lane l holds row l/4 in words of two; element (i, j) goes to (j, i).
 inline uint32_t movmatrix_trans(uint32_t word, int line = __builtin_LINE()) {

@@ -180,9 +180,22 @@ class RowCopies(Op):
 
 
 @dataclass(frozen=True)
+class LeftLoad(Op):
+    """Left operands for products of `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
+    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `row_first` on."""
+
+    target: Fragment
+    tile: TileAddress
+    k_extent: int
+    k_step: int
+    blocks: int
+    row_first: str
+
+
+@dataclass(frozen=True)
 class WarpgroupProduct(Op):
     """Starts `target += a @ b` by each warpgroup on its rows; `target = a @ b` where it is `fresh` (not read) or where `continues`
-    does not hold. `a`: a tile, or a fragment of accumulators' shape. Transposed: the tile's rows are the consumed axis. `blocks` of 64
+    does not hold. `a`: a tile, a fragment of accumulators' shape, or, where it is `loaded`, what a LeftLoad has brought. Transposed: the tile's rows are the consumed axis. `blocks` of 64
     rows a warpgroup, `columns` of the target in pieces of `piece`."""
 
     proxy: ClassVar[Proxy] = "async"
@@ -204,6 +217,7 @@ class WarpgroupProduct(Op):
     """the first instruction does not add to what the registers hold"""
     continues: Expr | None = None
     """nor in a trip where this does not hold"""
+    loaded: bool = False
 
 
 @dataclass(frozen=True)

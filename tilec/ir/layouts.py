@@ -130,16 +130,18 @@ def fragment_rows(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     )
 
 
-def warpgroup_rows(blocks: int, warpgroups: int) -> AxisLayout:
+def warpgroup_rows(blocks: int, warpgroups: int, paired: bool = False) -> AxisLayout:
     """Rows of the accumulators of warpgroup products: `blocks` of 64 a warpgroup, 16 of each a warp (PTX ISA, register fragments
-    of wgmma: row = warp % 4 * 16 + lane / 4 and + 8)."""
+    of wgmma: row = warp % 4 * 16 + lane / 4 and + 8). `paired`: the instruction's rows stand for others, so that a thread's two are
+    neighbours."""
+    own = (Digit("register", 2, 1), Digit("thread", 8, 2, 4))
+    apart = (Digit("register", 2, 8), Digit("thread", 8, 1, 4))
     return AxisLayout(
         (
             Digit("thread", warpgroups, 64 * blocks, 128),
             Digit("register", blocks, 64),
             Digit("thread", 4, 16, 32),
-            Digit("register", 2, 8),
-            Digit("thread", 8, 1, 4),
+            *(own if paired else apart),
         )
     )
 
@@ -176,9 +178,14 @@ def transposed_columns(columns: AxisLayout) -> AxisLayout:
     return AxisLayout((Digit("register", columns.steps, 8), Digit("thread", 8, 1, 4)))
 
 
+def is_transposable(rows: AxisLayout) -> bool:
+    """Whether the lanes of a warp hold the rows of such blocks one after the other."""
+    return bool(rows.digits) and rows.digits[-1] == Digit("thread", 8, 1, 4)
+
+
 def transposed_rows(rows: AxisLayout) -> AxisLayout:
     """The rows after the same: two neighbours."""
-    assert rows.digits[-1] == Digit("thread", 8, 1, 4)
+    assert is_transposable(rows)
     return AxisLayout((*rows.digits[:-1], Digit("thread", 4, 2, 1), Digit("register", 2, 1)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
-from tilec.ir.layouts import AxisLayout, blocked
+from tilec.ir.layouts import AxisLayout, blocked, is_transposable
 from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
@@ -124,6 +124,7 @@ class ProductAssignment(Assignment):
             and len(numbers) == 2
             and numbers[0] in self.products.columns
             and numbers[1] in rows
+            and is_transposable(self.products.layouts[numbers[1]])
         )
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:

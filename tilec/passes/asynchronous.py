@@ -21,7 +21,7 @@ from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
 from tilec.passes.reuse import Reuse, Sharing, Stream
-from tilec.passes.swap import WARPGROUP_ROWS, sides_of, swaps
+from tilec.passes.swap import WARPGROUP_ROWS, is_across, is_turned, only_loaded, sides_of, swaps
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.targets.table import Product, Target
 
@@ -79,6 +79,8 @@ class Asynchronous:
     """accumulators that begin with zeros are not filled: the first product writes them"""
     streams: tuple[Stream, ...] = ()
     """operands that the grid reads once"""
+    turned: frozenset[int] = frozenset()
+    """ids of products' results whose left operand passes through registers, since the instruction cannot read it as it lies"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -110,18 +112,25 @@ def plan_asynchronous(
             raise Unsuited("a product stands in a branch")
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
-    base = replace(base, swapped=swaps(nest, axes, base))
+    base = replace(base, swapped=swaps(nest, axes, base, target))
+    turned = frozenset(n for n, p in base.plans.items() if is_turned(p, base, target))
+    if turned and not only_loaded(nest, axes, base):
+        raise Unsuited(_ACROSS)
     types = {number: _types(plan, base, target) for number, plan in base.plans.items()}
-    products, warpgroups = _geometry(axes, base, target, warps)
+    narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
+    products, warpgroups = _geometry(axes, base, target, warps, narrow)
+    left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     scalars = producer_scalars(channels, definitions)
     reuse = Reuse(program, nest, channels, definitions, facts)
     streams = reuse.streams(products.swapped)
     sharing = None if streams else reuse.sharing(target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
+    if products.accumulators + left + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
-    departure = _departure(program, nest, axes, products, definitions, facts)
+    departure = None
+    if not narrow:
+        departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
     # what is loaded early takes the registers of the packed tile that has left by then
@@ -131,7 +140,11 @@ def plan_asynchronous(
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
         # chunks leave where the wait for a product is left to the next trip
-        bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
+        bare = (
+            bare
+            and not turned
+            and running_sum(channels[0].sites[0].home[0], definitions) is not None
+        )
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -154,6 +167,7 @@ def plan_asynchronous(
         epilogue.early,
         unfilled=unfilled,
         streams=streams,
+        turned=turned,
     )
 
 
@@ -228,8 +242,8 @@ def _types(plan: ProductPlan, products: Products, target: Target) -> str:
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")
-        if operand.k_axis == 0 and "n" not in found.b_major:
-            raise Unsuited(f"{a} operands must have the consumed axis last in memory")
+    if is_across(plan, plan.a if products.swapped else plan.b, target):
+        raise Unsuited(_ACROSS)
     first, second = TYPE_NAMES[a], TYPE_NAMES[b]
     return first if first == second else f"{first}_{second}"
 
@@ -237,10 +251,23 @@ def _types(plan: ProductPlan, products: Products, target: Target) -> str:
 # ------------------------------------------------------------------------------------------ geometry
 
 
+_ACROSS = (
+    "an operand of elements that are not of 16 bits must have the consumed axis last in memory"
+)
+
+
+def _left_registers(axes: Axes, products: Products, plan: ProductPlan) -> int:
+    """Registers of a thread for the left operand of a product's trip."""
+    row, _ = sides_of(axes, plan, products.swapped)
+    blocks = products.layouts[row.number].steps // 2
+    step = 32 * 8 // plan.op.a.type.dtype.bits
+    return 4 * blocks * (plan.k_extent // step)
+
+
 def _geometry(
-    axes: Axes, base: Products, target: Target, warps: int | None
+    axes: Axes, base: Products, target: Target, warps: int | None, paired: bool
 ) -> tuple[Products, int]:
-    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each."""
+    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; `paired` as in `warpgroup_rows`."""
     sides = [sides_of(axes, plan, base.swapped) for plan in base.plans.values()]
     rows = {row.number: row for row, _ in sides}
     columns = {column.number: column for _, column in sides}
@@ -256,7 +283,7 @@ def _geometry(
     layouts = {}
     for c in rows.values():
         blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * warpgroups))
-        layouts[c.number] = warpgroup_rows(blocks, warpgroups)
+        layouts[c.number] = warpgroup_rows(blocks, warpgroups, paired)
     for c in columns.values():
         tiles = -(-(c.capacity or 1) // 8)
         # what may become a left operand, or leave in chunks, takes them in pairs

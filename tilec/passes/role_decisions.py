@@ -91,6 +91,9 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.BarrierWait():
             how = "until the slot is free" if filling else "until the tiles have landed"
             return {"what": "wait", "how": f"{how}, `{op.barrier}`"}
+        case a.LeftLoad():
+            how = f"to registers, `{op.target.name}`: products do not read it across"
+            return {"what": "stage", "how": f"left operand from {_shared(op.tile)} {how}"}
         case a.WarpgroupProduct():
             left = "registers" if isinstance(op.a, k.Fragment) else _shared(op.a)
             return {

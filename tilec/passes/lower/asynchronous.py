@@ -296,6 +296,7 @@ class Roles:
         plan = products_of(context).plans[op.out.id]
         target = accumulators(context, op)
         left = left_operand(context, plan.a, op) if isinstance(plan.a, InRegisters) else None
+        turned = op.out.id in self.form.turned
         staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
         sites = {self.site_of[o.source.id]: self.channel_of[o.source.id] for o in staged}
         for site, channel in sites.items():
@@ -306,6 +307,8 @@ class Roles:
             if isinstance(site.last, t.Dot) and site.first is op:
                 self._clear_edges(operand, op.span)
         first, last = self._turn(op)
+        if turned:
+            left = self._load_left(op, plan)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
@@ -401,6 +404,29 @@ class Roles:
         ring = self.rings[self.channel_of[number]]
         return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
 
+    def _first_row(self, blocks: int) -> str:
+        """The first row of a warpgroup with so many blocks, as C++."""
+        several = self.form.warpgroups > 1
+        return f"uniform_int(thread / 128) * {64 * blocks}" if several else "0"
+
+    def _load_left(self, op: t.Dot, plan: ProductPlan) -> k.Fragment:
+        """The left operand of a product into registers, from the tile of its columns."""
+        context = self.context
+        swapped = products_of(context).swapped
+        operand = plan.b if swapped else plan.a
+        row = context.loop_axes(op.out)[int(swapped)]
+        assert isinstance(operand, Staged) and operand.load is not None and row is not None
+        name = context.names.unique(f"{operand.load.access.tensor}_left")
+        target = k.Fragment(name, operand.source.type.dtype, ())
+        blocks = row.layout.steps // 2
+        step = 32 * 8 // op.a.type.dtype.bits
+        first = self._first_row(blocks)
+        tile = self._tile(operand)
+        context.out.append(
+            a.LeftLoad(target, tile, plan.k_extent, step, blocks, first, span=op.span)
+        )
+        return target
+
     def _start(
         self, op: t.Dot, plan: ProductPlan, target: k.Fragment, left: k.Fragment | None
     ) -> a.WarpgroupProduct:
@@ -414,8 +440,7 @@ class Roles:
         columns = col.layout.capacity
         types = self.form.types[op.out.id]
         blocks = row.layout.steps // 2
-        first = f"uniform_int(thread / 128) * {64 * blocks}" if self.form.warpgroups > 1 else "0"
-        staged = first_operand if isinstance(first_operand, Staged) else None
+        staged = first_operand if isinstance(first_operand, Staged) and left is None else None
         operand: k.TileAddress | k.Fragment
         if staged is not None:
             operand = self._tile(staged)
@@ -434,10 +459,11 @@ class Roles:
             blocks,
             columns,
             min(columns, WIDEST_PIECE),
-            first,
+            self._first_row(blocks),
             types in TRANSPOSABLE,
             op.accumulate is None,
             self._continues(op),
+            op.out.id in self.form.turned,
             span=op.span,
         )
 
@@ -460,7 +486,9 @@ class Roles:
         dot = running_sum(loop, self.context.definitions)
         sites = self._sites_of(dot) if dot is not None else []
         alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
-        return dot if alone else None
+        # the next trip overwrites registers that a product reads
+        turned = dot is not None and dot.out.id in self.form.turned
+        return dot if alone and not turned else None
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.layouts import fragment_lines, transposed_columns, transposed_rows
+from tilec.ir.layouts import fragment_lines, is_transposable, transposed_columns, transposed_rows
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords, vector_access
 from tilec.passes.lower.context import Context
@@ -32,7 +32,7 @@ def store_lines(context: Context, op: t.Store) -> bool:
     if col.vectorised and col.layout.steps % 4 == 0:
         line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
         return _store_walk(context, op, (row, col), (row, line))
-    if row.vectorised and not col.vectorised:
+    if row.vectorised and not col.vectorised and is_transposable(col.layout):
         across = k.LoopAxis(f"{row.name}_turned", transposed_columns(row.layout), row.extent)
         line = k.LoopAxis(f"{col.name}_pair", transposed_rows(col.layout), col.extent, True)
         return _store_walk(context, op, (row, col), (across, line))
