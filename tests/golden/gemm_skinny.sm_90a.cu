@@ -1439,19 +1439,17 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
       // gemm_skinny.tile:9  c[i, j] = acc
       bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          if (j_at < j_end) {
-            #pragma unroll
-            for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-              const int i_el = i_at + i_sub;
-              if (i_el < i_end) {
-                store_element(c_at + int64_t{N} * i_el + j_at,
-                    convert<bf16_t>(acc[j_step][i_step][i_sub]));
-              }
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
+            const int i_el = i_at + i_sub;
+            if (j_at < j_end && i_el < i_end) {
+              store_element(c_at + int64_t{N} * i_el + j_at,
+                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
             }
           }
         }
@@ -1584,19 +1582,17 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& a_map,
       // gemm_skinny.tile:9  c[i, j] = acc
       bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          if (j_at < j_end) {
-            #pragma unroll
-            for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-              const int i_el = i_at + i_sub;
-              if (i_el < i_end) {
-                store_element(c_at + int64_t{N} * i_el + j_at,
-                    convert<bf16_t>(acc[j_step][i_step][i_sub]));
-              }
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
+            const int i_el = i_at + i_sub;
+            if (j_at < j_end && i_el < i_end) {
+              store_element(c_at + int64_t{N} * i_el + j_at,
+                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
             }
           }
         }
@@ -2249,19 +2245,17 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
       // gemm_skinny.tile:22  c[i, j] = acc
       bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          if (j_at < j_end) {
-            #pragma unroll
-            for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-              const int i_el = i_at + i_sub;
-              if (i_el < i_end) {
-                store_element(c_at + int64_t{N} * i_el + j_at,
-                    convert<bf16_t>(acc[j_step][i_step][i_sub]));
-              }
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
+            const int i_el = i_at + i_sub;
+            if (j_at < j_end && i_el < i_end) {
+              store_element(c_at + int64_t{N} * i_el + j_at,
+                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
             }
           }
         }
@@ -2397,19 +2391,17 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& a_map,
       // gemm_skinny.tile:22  c[i, j] = acc
       bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          if (j_at < j_end) {
-            #pragma unroll
-            for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-              const int i_el = i_at + i_sub;
-              if (i_el < i_end) {
-                store_element(c_at + int64_t{N} * i_el + j_at,
-                    convert<bf16_t>(acc[j_step][i_step][i_sub]));
-              }
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
+            const int i_el = i_at + i_sub;
+            if (j_at < j_end && i_el < i_end) {
+              store_element(c_at + int64_t{N} * i_el + j_at,
+                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
             }
           }
         }
