@@ -1219,8 +1219,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
   Shared& shared = dynamic_shared_aligned<Shared>();
   launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
-  const int i_turned_first = thread / 4 % 8;
-  const int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
+  int i_turned_first = thread / 4 % 8;
+  int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1294,6 +1294,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
         }
         a_b_ring.advance();
       }
+      renew(i_turned_first);
+      renew(j_pair_first);
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2019,8 +2021,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
   Shared& shared = dynamic_shared_aligned<Shared>();
   launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
-  const int i_turned_first = thread / 4 % 8;
-  const int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
+  int i_turned_first = thread / 4 % 8;
+  int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2097,6 +2099,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
         }
         a_b_ring.advance();
       }
+      renew(i_turned_first);
+      renew(j_pair_first);
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();

@@ -76,6 +76,8 @@ def test_only_16_bits_are_read_across(a: str, tmp_path: Path) -> None:
     """Others pass through registers, as the left operand of the transposed product."""
     text = compile_file(str(file_of(tmp_path, a, transposed=False)), archs=("sm_90a",)).cu
     assert f"{FORMS[a][-1]}_registers(" in text and "load_turned(b_left" in text
+    # rows of 8-bit operands stand for pairs of neighbours
+    assert ("c_line = join_rows(acc[2" in text) == (a == "f8e4m3")
     assert f"{FORMS[a][-1]}(" not in text
     path = file_of(tmp_path, "f16", transposed=False)
     text = compile_file(str(path), archs=("sm_90a",)).cu
@@ -124,6 +126,29 @@ def test_operands_across_verify(a: str, order: str, tmp_path: Path) -> None:
         for m, n, k in ((64, 144, 144), (80, 80, 80), (16, 272, 16)):
             ran = program.run({"M": m, "N": n, "K": k})
             assert set(ran.launched) <= program.asynchronous
+
+
+BYTES = """kernel k[BM = 128, BN = 128](a: f8e4m3[M, K], b: f8e4m3[K, N], bias: f32[N], r: bf16[M, N], alpha: f32) -> (c: bf16[M, N], d: f32[M, N], e: f8e4m3[M, N], f: bf16[N, M]):
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range(K by 64):
+            acc += a[i, k] @ b[k, j]
+        x = max(acc * alpha + bias[j][None, :] + r[i, j].to(f32), 0.0)
+        c[i, j] = x
+        d[i, j] = acc
+        e[i, j] = x
+        f[j, i] = (x.to(bf16) * 2.0).T
+"""
+
+
+def test_epilogues_of_operands_across(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(BYTES, encoding="utf-8")
+    program = Program(path)
+    for m, n, k in ((144, 272, 80), (130, 136, 160), (17, 144, 16)):
+        numbers = {"M": m, "N": n // 16 * 16, "K": k, "alpha": 0.25}
+        ran = program.run(numbers)
+        assert set(ran.launched) <= program.asynchronous
 
 
 BOUNDED = """kernel k(n: i32, a: f32[M, K], b: f32[K, N]) -> c: f32[M, N]:

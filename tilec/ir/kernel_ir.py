@@ -409,6 +409,17 @@ class TransposeBlock(Op):
 
 
 @dataclass(frozen=True)
+class JoinRows(Op):
+    """Two neighbouring rows of accumulators that one thread holds, of a single column, from a fragment whose pairs lie along columns.
+    `row` and `line` are the axes of the walk: single columns, and pairs of rows."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 

@@ -189,6 +189,23 @@ def transposed_rows(rows: AxisLayout) -> AxisLayout:
     return AxisLayout((*rows.digits[:-1], Digit("thread", 4, 2, 1), Digit("register", 2, 1)))
 
 
+def is_paired(rows: AxisLayout) -> bool:
+    """Whether rows are as `warpgroup_rows` makes them where they are paired."""
+    return rows.digits[-2:] == (Digit("register", 2, 1), Digit("thread", 8, 2, 4))
+
+
+def paired_rows(rows: AxisLayout) -> AxisLayout:
+    """The same rows in vectors of two."""
+    assert is_paired(rows)
+    return AxisLayout((*rows.digits[:-2], rows.digits[-1], rows.digits[-2]))
+
+
+def single_columns(columns: AxisLayout) -> AxisLayout:
+    """Columns of accumulators one at a time: the pairs of `fragment_columns` are steps."""
+    assert columns.vector == 2
+    return AxisLayout((*columns.digits[:-2], columns.digits[-1], columns.digits[-2]))
+
+
 def streamed(threads: int, divisor: int, vector: int) -> AxisLayout:
     """As `blocked`, but walked in as many steps as the extent asks for."""
     return AxisLayout(

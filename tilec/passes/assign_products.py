@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
-from tilec.ir.layouts import AxisLayout, blocked, is_transposable
+from tilec.ir.layouts import AxisLayout, blocked, is_paired, is_transposable
 from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
@@ -114,18 +114,17 @@ class ProductAssignment(Assignment):
         )
 
     def _stored_across(self, op: t.Load | t.Store) -> bool:
-        """Stores of 16-bit columns of accumulators, which lanes join to pairs."""
-        if not isinstance(op, t.Store) or self.program.tensor(op.access.tensor).dtype.bits != 16:
-            return False
+        """Stores of 16-bit columns of accumulators, in pairs: of those that lanes exchange, or of rows that one thread has."""
         numbers = [None if c is None else c.number for c in self.axes.of_access(op)]
+        if not isinstance(op, t.Store) or not self.products.swapped or len(numbers) != 2:
+            return False
+        across, along = numbers
         rows = set(self.products.layouts) - self.products.columns
-        return (
-            self.products.swapped
-            and len(numbers) == 2
-            and numbers[0] in self.products.columns
-            and numbers[1] in rows
-            and is_transposable(self.products.layouts[numbers[1]])
-        )
+        if across not in self.products.columns or along not in rows:
+            return False
+        layout = self.products.layouts[along]
+        bits = self.program.tensor(op.access.tensor).dtype.bits
+        return bits == 16 and (is_transposable(layout) or is_paired(layout))
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         if id(op) in self.staged:

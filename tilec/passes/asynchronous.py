@@ -123,7 +123,8 @@ def plan_asynchronous(
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     scalars = producer_scalars(channels, definitions)
     reuse = Reuse(program, nest, channels, definitions, facts)
-    streams = reuse.streams(products.swapped)
+    widest = max(products.layouts[n].capacity for n in products.columns)
+    streams = reuse.streams(products.swapped and widest < WARPGROUP_ROWS)
     sharing = None if streams else reuse.sharing(target)
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + left + LEAST_BESIDES > (registers[1] or 255):

@@ -249,7 +249,10 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
-        body = renewed(body, self.context.variant.level.axes.values())
+        axes = list(self.context.variant.level.axes.values())
+        if products_of(self.context).swapped:
+            axes += self.context.extra_axes
+        body = renewed(body, axes)
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]
