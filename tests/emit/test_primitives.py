@@ -137,6 +137,8 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   a.x[0] ^= one[0];
   ldmatrix_x1_trans(one, tile.at(thread % 8, 8));
   a.x[1] ^= one[0];
+  const Vector<float, 2> rows = join_rows(Vector<float, 2>{}, Vector<float, 2>{}, 1);
+  a.x[2] ^= static_cast<uint32_t>(rows[0]);
   load_turned(a, cta_shared<Shared>().across, 0, 16);
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);

@@ -130,7 +130,8 @@ def plan_asynchronous(
     if products.accumulators + left + LEAST_BESIDES > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = None
-    if not narrow:
+    # chunks would take the place of slots of a stream's ring, whose copies cover the time that plain stores take
+    if not narrow and not streams:
         departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
