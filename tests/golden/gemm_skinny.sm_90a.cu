@@ -411,11 +411,6 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
-[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
-}
-
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
@@ -639,12 +634,6 @@ struct alignas(8) SharedBarrier {
       :
       : "r"(shared_address(&barrier)), "r"(parity)
       : "memory");
-}
-
-/// What this thread wrote to shared memory is seen by asynchronous copies and products that are
-/// started behind a barrier from here.
-[[maybe_unused]] __device__ __forceinline__ void fence_async() {
-  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
 /// The kernel behind this one in the stream may begin where there is room. What it reads and writes
@@ -891,28 +880,6 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
   unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
   const uint32_t beyond = shared_address(base) % alignof(T);
   return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
-}
-
-/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
-/// [begin, end).
-template <int kThreads, int kAxis, class T, int kRows, int kCols>
-__device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
-                                              int thread) {
-  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
-  constexpr int kChunks = kRows * kCols / kChunk;
-#pragma unroll 1
-  for (int n = thread; n < kChunks; n += kThreads) {
-    const int row = n / (kCols / kChunk);
-    const int col = n % (kCols / kChunk) * kChunk;
-    if constexpr (kAxis == 0) {
-      if (row < begin || row >= end) store_shared_vector(tile.at(row, col), Vector<T, kChunk>{});
-    } else if (col < begin || col + kChunk > end) {
-#pragma unroll 1
-      for (int i = 0; i < kChunk; ++i) {
-        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
-      }
-    }
-  }
 }
 
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
@@ -1460,150 +1427,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 16;
-  constexpr int BN = 64;
-  constexpr int BK = 128;
-  constexpr int kStepsI = 2;
-  constexpr int kWidthI = 2;
-  constexpr int kStepsJ = 2;
-  struct Shared {
-    PanelTile<bf16_t, 16, 128> a_tiles[8];
-    PanelTile<bf16_t, 128, 64> b_tiles[8];
-    SharedBarrier a_b_full[8];
-    SharedBarrier a_b_free[8];
-  };
-  Shared& shared = dynamic_shared_aligned<Shared>();
-  launch_dependents();
-  const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
-  int i_first = thread % 4 * 2;
-  if (thread == 0) {
-    for (int slot = 0; slot < 8; ++slot) {
-      barrier_init(shared.a_b_full[slot], 1);
-    }
-    for (int slot = 0; slot < 8; ++slot) {
-      barrier_init(shared.a_b_free[slot], 4);
-    }
-    barrier_init_fence();
-  }
-  wait_prerequisites();
-  __syncthreads();  // the barriers are ready
-  if (thread >= 128) {
-    if (thread / 32 == 4) {
-      RingPlace<8> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-        // gemm_skinny.tile:7  for k in range(K by BK):
-        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-          // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
-          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-          if (lane_id() == 0) barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
-          __syncwarp();
-          #pragma unroll
-          for (int some = 0; some < 16; some += 32) {
-            const int row = some + lane_id();
-            if (row >= 16) break;
-            const int row_at = K * BM * i_tile + BK * k_tile + row * K;
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              tensor_load(shared.a_tiles[a_b_ring.slot].panel(row, col), a_map,
-                  shared.a_b_full[a_b_ring.slot], row_at + col, 0);
-            }
-          }
-          #pragma unroll
-          for (int some = 0; some < 128; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = N * BK * k_tile + BN * j_tile + row * N;
-            tensor_load(shared.b_tiles[a_b_ring.slot].panel(row, 0), b_map,
-                shared.a_b_full[a_b_ring.slot], row_at, 0);
-          }
-          a_b_ring.advance();
-        }
-      }
-    }
-  } else {
-    RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-      // gemm_skinny.tile:7  for k in range(K by BK):
-      Vector<float, kWidthI> acc[kStepsJ][kStepsI];
-      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
-
-        // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
-        if (K - BK * k_tile < 128) {
-          clear_outside<128, 1>(shared.a_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 128);  // the tile's edges are zero before a product reads them
-        }
-        if (K - BK * k_tile < 128) {
-          clear_outside<128, 0>(shared.b_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 128);  // the tile's edges are zero before a product reads them
-        }
-        wgmma_fence();
-        {
-          #pragma unroll
-          for (int k_at = 0; k_at < 128; k_at += 16) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              const uint64_t a_matrix = mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0);
-              wgmma_m64n16k16_bf16<1, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
-            }
-          }
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (k_tile > 0) {
-          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-        }
-        a_b_ring.advance();
-      }
-      renew(i_first);
-      renew(j_first);
-
-      // gemm_skinny.tile:7  for k in range(K by BK):
-      wgmma_wait<0>();
-      settle(acc);
-      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
-
-      // gemm_skinny.tile:9  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-            const int i_el = i_at + i_sub;
-            if (j_at < j_end && i_el < i_end) {
-              store_element(c_at + int64_t{N} * i_el + j_at,
-                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_skinny_nn_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
@@ -1879,16 +1703,10 @@ gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_skinny_nn_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nn_kernel_any_rows(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_3(a_map, b_map, c, M, K, N);
-}
-
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_4(a, b, c, M, K, N);
+  gemm_skinny_nn_body_3(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -1968,26 +1786,6 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
-          b_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K >= 1
-        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
-        * N >= 1 && int64_t{K} * N <= 4294967296) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
-      status = host_limit_to_resident(&ctas, 1, 1);
-      if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}},
-          &gemm_skinny_nn_sentence);
-      if (status != cudaSuccess) return status;
-      CUtensorMap b_map{};
-      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}},
-          &gemm_skinny_nn_sentence);
-      if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
           b_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
@@ -2268,153 +2066,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 16;
-  constexpr int BN = 64;
-  constexpr int BK = 128;
-  constexpr int kStepsI = 2;
-  constexpr int kWidthI = 2;
-  constexpr int kStepsJ = 2;
-  struct Shared {
-    PanelTile<bf16_t, 16, 128> a_tiles[8];
-    PanelTile<bf16_t, 64, 128> b_tiles[8];
-    SharedBarrier a_b_full[8];
-    SharedBarrier a_b_free[8];
-  };
-  Shared& shared = dynamic_shared_aligned<Shared>();
-  launch_dependents();
-  const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
-  int i_first = thread % 4 * 2;
-  if (thread == 0) {
-    for (int slot = 0; slot < 8; ++slot) {
-      barrier_init(shared.a_b_full[slot], 1);
-    }
-    for (int slot = 0; slot < 8; ++slot) {
-      barrier_init(shared.a_b_free[slot], 4);
-    }
-    barrier_init_fence();
-  }
-  wait_prerequisites();
-  __syncthreads();  // the barriers are ready
-  if (thread >= 128) {
-    if (thread / 32 == 4) {
-      RingPlace<8> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-        // gemm_skinny.tile:20  for k in range(K by BK):
-        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-          // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
-          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-          if (lane_id() == 0) barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
-          __syncwarp();
-          #pragma unroll
-          for (int some = 0; some < 16; some += 32) {
-            const int row = some + lane_id();
-            if (row >= 16) break;
-            const int row_at = K * BM * i_tile + BK * k_tile + row * K;
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              tensor_load(shared.a_tiles[a_b_ring.slot].panel(row, col), a_map,
-                  shared.a_b_full[a_b_ring.slot], row_at + col, 0);
-            }
-          }
-          #pragma unroll
-          for (int some = 0; some < 64; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = K * BN * j_tile + BK * k_tile + row * K;
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              tensor_load(shared.b_tiles[a_b_ring.slot].panel(row, col), b_map,
-                  shared.a_b_full[a_b_ring.slot], row_at + col, 0);
-            }
-          }
-          a_b_ring.advance();
-        }
-      }
-    }
-  } else {
-    RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-      // gemm_skinny.tile:20  for k in range(K by BK):
-      Vector<float, kWidthI> acc[kStepsJ][kStepsI];
-      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
-
-        // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
-        if (K - BK * k_tile < 128) {
-          clear_outside<128, 1>(shared.a_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 128);  // the tile's edges are zero before a product reads them
-        }
-        if (K - BK * k_tile < 128) {
-          clear_outside<128, 1>(shared.b_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 128);  // the tile's edges are zero before a product reads them
-        }
-        wgmma_fence();
-        {
-          #pragma unroll
-          for (int k_at = 0; k_at < 128; k_at += 16) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              const uint64_t a_matrix = k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at);
-              wgmma_m64n16k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
-            }
-          }
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (k_tile > 0) {
-          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-        }
-        a_b_ring.advance();
-      }
-      renew(i_first);
-      renew(j_first);
-
-      // gemm_skinny.tile:20  for k in range(K by BK):
-      wgmma_wait<0>();
-      settle(acc);
-      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
-
-      // gemm_skinny.tile:22  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
-            const int i_el = i_at + i_sub;
-            if (j_at < j_end && i_el < i_end) {
-              store_element(c_at + int64_t{N} * i_el + j_at,
-                  convert<bf16_t>(acc[j_step][i_step][i_sub]));
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void gemm_skinny_nt_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
@@ -2690,16 +2342,10 @@ gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_skinny_nt_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nt_kernel_any_rows(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_3(a_map, b_map, c, M, K, N);
-}
-
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_4(a, b, c, M, K, N);
+  gemm_skinny_nt_body_3(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2779,26 +2425,6 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
-          b_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{K} * 256 < 2147483648 && K >= 1
-        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
-        * N >= 1 && int64_t{K} * N <= 4294967296) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
-      status = host_limit_to_resident(&ctas, 1, 1);
-      if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}},
-          &gemm_skinny_nt_sentence);
-      if (status != cudaSuccess) return status;
-      CUtensorMap b_map{};
-      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}},
-          &gemm_skinny_nt_sentence);
-      if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel_any_rows, {ctas, 256, 165888}, stream, a_map,
           b_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}

@@ -112,12 +112,11 @@ class BarrierWait(Op):
 
 @dataclass(frozen=True)
 class BarrierExpect(Op):
-    """Arrives, and announces the bytes of the copies that follow. `warp`: one lane of a warp does."""
+    """Arrives, and announces the bytes of the copies that follow."""
 
     barrier: str
     ring: str
     bytes: int
-    warp: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,22 +160,6 @@ class TensorCopy(Op):
     @property
     def writes(self) -> tuple[str, ...]:
         return ()
-
-
-@dataclass(frozen=True)
-class RowCopies(Op):
-    """A tile whose rows begin anywhere in memory, which no map of rows and columns describes: every row of a panel by a bulk copy of
-    its own, through a map of the tensor as one line of elements. Row r begins at element `first` + r * `pitch`; the lanes of the
-    producer's warp take the rows in turn."""
-
-    proxy: ClassVar[Proxy] = "async"
-    token: ClassVar[Token] = "mbarrier"
-    map: str
-    buffer: PanelBuffer
-    ring: str
-    barrier: str
-    first: Expr
-    pitch: Expr
 
 
 @dataclass(frozen=True)
@@ -325,15 +308,14 @@ class Instances(Op):
 
 @dataclass(frozen=True)
 class Roles(Op):
-    """One elected thread behind the consumers (`warp`: the warp) does `producer`, the first `consumers` threads do `consumer`, each
-    with as many registers."""
+    """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
+    registers."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
-    warp: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
