@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
@@ -60,14 +60,10 @@ def analyse_file(
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
-        # tile sizes by the table; those for a short side, once the program says that there is one, go before them
-        attempts: list[tuple[Sequence[int], Mapping[str, int]]] = [
-            (tiles, {}) for tiles in TARGETS[arch].product_tiles
-        ]
-        few: list[Mapping[str, int]] | None = None
-        streams = False
+        attempts = [_Attempt(tiles) for tiles in TARGETS[arch].product_tiles]
+        asked = streams = False
         while attempts:
-            tiles, short = attempts.pop(0)
+            attempt = attempts.pop(0)
             trial = Sink()
             candidate = make_candidate(
                 item,
@@ -75,8 +71,8 @@ def analyse_file(
                 defines or {},
                 trial,
                 elsewhere=elsewhere,
-                product_tiles=tiles,
-                chosen=short,
+                product_tiles=attempt.tiles,
+                chosen=attempt.chosen,
             )
             if candidate is None:
                 break
@@ -84,12 +80,12 @@ def analyse_file(
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not _tiles_are_open(candidate):
                 break
-            if few is None:
-                few = _few_rows(program, arch)
-                if few:
-                    attempts = [*((tiles, x) for x in few), (tiles, {}), *attempts]
-                    continue
-            streams = bool(short)
+            others = [] if asked else _chosen_attempts(program, arch)
+            asked = True
+            if others:
+                attempts = others
+                continue
+            streams = attempt.streams
             if not streams:
                 tried.append((program, candidate))
             if _suits(program, arch, candidate, streams):
@@ -127,13 +123,31 @@ def _tiles_are_open(candidate: Candidate) -> bool:
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
-def _few_rows(program: Program, arch: str) -> list[Mapping[str, int]]:
-    """Choices of tile sizes for products with a short side, where the target has some."""
-    if not TARGETS[arch].stream_tiles:
-        return []
-    from tilec.passes.few_rows import few_rows
+@dataclass(frozen=True)
+class _Attempt:
+    """`auto` tile sizes to try: those of a table, and some by name that go before them; `streams`: for a side that is short."""
 
-    return list(few_rows(program, TARGETS[arch]))
+    tiles: Sequence[int]
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    streams: bool = False
+
+
+def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
+    """All attempts, for what a program says of its products; [] where that changes nothing."""
+    target = TARGETS[arch]
+    if not target.stream_tiles:
+        return []
+    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows
+
+    few = [_Attempt(target.product_tiles[0], x, True) for x in few_rows(program, target)]
+    consumed = consumed_axis(program)
+    if not few and (consumed is None or consumed[1] == TABLE_BITS):
+        return []
+    rest = []
+    for tiles in target.product_tiles:
+        depth = {} if consumed is None else {consumed[0]: tiles[-1] * TABLE_BITS // consumed[1]}
+        rest.append(_Attempt(tiles, depth))
+    return [*few, *rest]
 
 
 def _suits(program: Program, arch: str, candidate: Candidate, streams: bool) -> bool:

@@ -58,6 +58,20 @@ def test_what_keeps_the_tables_tiles(tmp_path: Path) -> None:
     assert tiles(computed, tmp_path) == [128, 128, 64]
 
 
+@pytest.mark.parametrize(
+    ("name", "deep"), [("f16", 64), ("f8e4m3", 128), ("i8", 128), ("tf32", 32)]
+)
+def test_the_consumed_axis_is_counted_in_bytes(name: str, deep: int, tmp_path: Path) -> None:
+    text = of_kind(name)
+    head = text[text.index("[") : text.index("]") + 1]
+    text = text.replace(head, "[BM = auto, BN = auto, BK = auto]")
+    assert tiles(text, tmp_path) == [128, 256, deep]
+    assert tiles(text, tmp_path, BM=128, BN=128, BK=32) == [128, 128, 32]
+    assert tiles(text, tmp_path, arch="sm_90") == [128, 128, 64]
+    few = text.replace("    for i, j", "    require M <= 16\n    for i, j")
+    assert tiles(few, tmp_path) == [16, 64, 2 * deep]
+
+
 # ---- operand swap
 
 

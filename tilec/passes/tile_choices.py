@@ -1,7 +1,11 @@
-"""Tile sizes of products one of whose sides is known to be short: the other operand is read once, and its transport is all the work.
+"""`auto` tile sizes that depend on what a program says of its products, beside the target's table.
 
-require M <= 16
-for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
+A side that is known to be short: the other operand is read once, and its transport is all the work.
+
+    require M <= 16
+    for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
+
+The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from tilec.targets.table import Target
 
 MOST_ROWS = 128
 """Longer sides are multiplied often enough that the tensor cores are what limits."""
+TABLE_BITS = 16
+"""Of the elements that tables of tile sizes count."""
 LEAST_ROWS = 8
 """The narrowest product."""
 
@@ -45,7 +51,26 @@ def few_rows(program: t.Program, target: Target) -> tuple[Mapping[str, int], ...
     if not all((short, other, consumed)):
         return ()
     rows = max(LEAST_ROWS, 1 << (bound - 1).bit_length())
-    return tuple({short: rows, other: wide, consumed: deep} for wide, deep in target.stream_tiles)
+    _, bits = consumed_axis(program) or (consumed, TABLE_BITS)
+    return tuple(
+        {short: rows, other: wide, consumed: deep * TABLE_BITS // bits}
+        for wide, deep in target.stream_tiles
+    )
+
+
+def consumed_axis(program: t.Program) -> tuple[str, int] | None:
+    """The name of the tile size along which all products of a program consume, and the bits of their operands' elements; None where
+    they differ."""
+    found = {
+        (_tile(op.a.type.axes[-1].extent), op.a.type.dtype.bits, op.b.type.dtype.bits)
+        for nest in program.nests
+        for op in all_ops(nest.body)
+        if isinstance(op, t.Dot)
+    }
+    if len(found) != 1:
+        return None
+    ((name, left, right),) = found
+    return (name, left) if name and left == right and left in (8, 16, 32) else None
 
 
 def _tile(extent: Sym) -> str:
