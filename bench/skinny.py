@@ -60,7 +60,7 @@ def behind_flush(run: Launch, flush: Launch) -> float:
         run()
         end.record()
     torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) * 1e3 for start, end in events)
+    return float(statistics.median(start.elapsed_time(end) * 1e3 for start, end in events))
 
 
 def graph_of(runs: list[Launch]) -> torch.cuda.CUDAGraph:
