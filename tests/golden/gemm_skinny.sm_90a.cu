@@ -1166,8 +1166,8 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
 // --------------------------------------------------------------------------------- gemm_skinny_nn
 
 // kernel begin
-__device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+__device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
   constexpr int BK = 128;
@@ -1216,13 +1216,13 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
           // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
           barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
+          tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile, BK * k_tile);
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
             tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
                 shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
           }
-          tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
-              shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile, BK * k_tile);
           a_b_ring.advance();
         }
       }
@@ -1303,8 +1303,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& a_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
   constexpr int BK = 128;
@@ -1350,13 +1350,13 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& a_map,
           // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
           barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
+          tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile, BK * k_tile);
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
             tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
                 shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
           }
-          tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
-              shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile, BK * k_tile);
           a_b_ring.advance();
         }
       }
@@ -1692,15 +1692,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const bf16_t* __restrict__
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body(a_map, b_map, c, M, K, N);
+gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_2(a_map, b_map, c, M, K, N);
+gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -1757,17 +1757,17 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
-          &gemm_skinny_nn_sentence);
-      if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, b_map, a_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
@@ -1775,18 +1775,18 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
-          &gemm_skinny_nn_sentence);
-      if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
-          b_map, static_cast<bf16_t*>(c), M, K, N);
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
           + 63) / 64), 128, 81920}, stream, static_cast<const bf16_t*>(a),
@@ -1799,8 +1799,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
 // --------------------------------------------------------------------------------- gemm_skinny_nt
 
 // kernel begin
-__device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+__device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
   constexpr int BK = 128;
@@ -1851,13 +1851,13 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
           barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
-                shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
+            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], b_policy, BK * k_tile + col, BN * j_tile);
           }
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
-            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                shared.a_b_full[a_b_ring.slot], b_policy, BK * k_tile + col, BN * j_tile);
+            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
+                shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
           }
           a_b_ring.advance();
         }
@@ -1939,8 +1939,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& a_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+__device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
   constexpr int BK = 128;
@@ -1988,13 +1988,13 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& a_map,
           barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 20480);
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
-                shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
+            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], b_policy, BK * k_tile + col, BN * j_tile);
           }
           #pragma unroll
           for (int col = 0; col < 128; col += 64) {
-            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                shared.a_b_full[a_b_ring.slot], b_policy, BK * k_tile + col, BN * j_tile);
+            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, col), a_map,
+                shared.a_b_full[a_b_ring.slot], BK * k_tile + col, BM * i_tile);
           }
           a_b_ring.advance();
         }
@@ -2331,15 +2331,15 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nt_kernel(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body(a_map, b_map, c, M, K, N);
+gemm_skinny_nt_kernel(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nt_body(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_2(a_map, b_map, c, M, K, N);
+gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -2396,17 +2396,17 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
-          &gemm_skinny_nt_sentence);
-      if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, a_map, b_map,
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, b_map, a_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
@@ -2414,18 +2414,18 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
-          &gemm_skinny_nt_sentence);
-      if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, a_map,
-          b_map, static_cast<bf16_t*>(c), M, K, N);
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
           + 63) / 64), 128, 81920}, stream, static_cast<const bf16_t*>(a),

@@ -150,7 +150,11 @@ class Roles:
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
             a.BarrierExpect(full, ring, channel.bytes, span=span),
         ]
-        for operand, load in zip(site.operands, site.loads, strict=True):
+        streamed = {s.value for s in self.form.streams}
+        # what comes from memory sets out before what the L2 has
+        for operand, load in sorted(
+            zip(site.operands, site.loads, strict=True), key=lambda x: x[1].out.id not in streamed
+        ):
             self._copy(self.buffers[operand.source.id], load, ring, full)
         context.out.append(a.RingAdvance(ring))
 
