@@ -212,3 +212,30 @@ def test_ptxas_says_nothing(name: str, tmp_path: Path) -> None:
     text = compile_file(str(path), archs=("sm_90a",)).cu
     said = losses(compile_cubin(text, "sm_90a", toolchain=find_toolchain()).ptxas)
     assert [line for line in said if "`k_kernel_any`" not in line] == []
+
+
+# ---- kernels that begin early
+
+
+def test_kernels_that_begin_early_wait_before_they_touch_memory(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(BOUNDED, encoding="utf-8")
+    compiled = compile_file(str(path), archs=("sm_90a",))
+    (kernel,) = compiled.kernels
+    text = compiled.cu[compiled.cu.index("// kernel begin") : compiled.cu.index("// kernel end")]
+    bodies = text.split("__device__ __forceinline__ void k_body")[1:]
+    early = [body for body in bodies if "wait_prerequisites();" in body]
+    assert len(early) == 2 and len(bodies) == 3
+    for body in early:
+        waited = body.index("wait_prerequisites();")
+        # all threads meet behind it, and nothing is read or written in front of it
+        assert body.index("launch_dependents();") < waited < body.index("__syncthreads();")
+        for access in ("tensor_load(", "tensor_load_hinted(", "store_element(", "store_aligned("):
+            assert body.find(access) == -1 or body.index(access) > waited
+    flags = {low.name: low.early for low in kernel.lowered["sm_90a"]}
+    assert flags == {"k_kernel": True, "k_kernel_any_out": True, "k_kernel_any": False}
+    (step,) = kernel.plan.targets[-1].steps
+    assert [(x.early, x.even) for x in step.launches] == [(f, f) for f in flags.values()]
+    # with rows enough nothing is a stream
+    path.write_text(PRODUCT, encoding="utf-8")
+    assert "wait_prerequisites" not in compile_file(str(path), archs=("sm_90a",)).cu
