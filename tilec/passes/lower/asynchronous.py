@@ -16,14 +16,15 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
-from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.products import accumulators, products_of
-from tilec.passes.products import InRegisters, ProductPlan, Staged
+from tilec.passes.lower.warpgroup import load_left, start_product
+from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
@@ -297,11 +298,13 @@ class Roles:
                 self._clear_edges(operand, op.span)
         first, last = self._turn(op)
         if turned:
-            left = self._load_left(op, plan)
+            left = load_left(context, self.form, op, plan, self._tile)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
-        context.out.append(self._start(op, plan, target, left))
+        continues = self._continues(op)
+        start = start_product(context, self.form, op, plan, target, left, continues, self._tile)
+        context.out.append(start)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if self.delayed is op:
             self._delay(op, ending)
@@ -390,69 +393,6 @@ class Roles:
         number = operand.source.id
         ring = self.rings[self.channel_of[number]]
         return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
-
-    def _first_row(self, blocks: int) -> str:
-        """The first row of a warpgroup with so many blocks, as C++."""
-        several = self.form.warpgroups > 1
-        return f"uniform_int(thread / 128) * {64 * blocks}" if several else "0"
-
-    def _load_left(self, op: t.Dot, plan: ProductPlan) -> k.Fragment:
-        """The left operand of a product into registers, from the tile of its columns."""
-        context = self.context
-        swapped = products_of(context).swapped
-        operand = plan.b if swapped else plan.a
-        row = context.loop_axes(op.out)[int(swapped)]
-        assert isinstance(operand, Staged) and operand.load is not None and row is not None
-        name = context.names.unique(f"{operand.load.access.tensor}_left")
-        target = k.Fragment(name, operand.source.type.dtype, ())
-        blocks = row.layout.steps // 2
-        step = 32 * 8 // op.a.type.dtype.bits
-        first = self._first_row(blocks)
-        tile = self._tile(operand)
-        context.out.append(
-            a.LeftLoad(target, tile, plan.k_extent, step, blocks, first, span=op.span)
-        )
-        return target
-
-    def _start(
-        self, op: t.Dot, plan: ProductPlan, target: k.Fragment, left: k.Fragment | None
-    ) -> a.WarpgroupProduct:
-        context = self.context
-        row, col = context.loop_axes(op.out)
-        first_operand, second = plan.a, plan.b
-        if products_of(context).swapped:
-            assert isinstance(plan.a, Staged)
-            row, col, first_operand, second = col, row, plan.b, plan.a
-        assert row is not None and col is not None
-        columns = col.layout.capacity
-        types = self.form.types[op.out.id]
-        blocks = row.layout.steps // 2
-        staged = first_operand if isinstance(first_operand, Staged) and left is None else None
-        operand: k.TileAddress | k.Fragment
-        if staged is not None:
-            operand = self._tile(staged)
-        else:
-            assert left is not None
-            operand = left
-        return a.WarpgroupProduct(
-            target,
-            types,
-            plan.k_extent,
-            32 * 8 // op.a.type.dtype.bits,
-            operand,
-            self._tile(second),
-            staged is not None and staged.k_axis == 0,
-            second.k_axis == 0,
-            blocks,
-            columns,
-            min(columns, WIDEST_PIECE),
-            self._first_row(blocks),
-            types in TRANSPOSABLE,
-            op.accumulate is None,
-            self._continues(op),
-            op.out.id in self.form.turned,
-            span=op.span,
-        )
 
     def _continues(self, op: t.Dot) -> k.Expr | None:
         """Where the accumulators were not filled: whether the product adds to them."""
