@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -66,8 +66,10 @@ def analyse_file(
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
-        uneven = TARGETS[arch].uneven_product_tiles
-        for tiles in (*uneven, *TARGETS[arch].product_tiles):
+        attempts = _table_attempts(arch)
+        asked = streams = False
+        while attempts:
+            attempt = attempts.pop(0)
             trial = Sink()
             candidate = make_candidate(
                 item,
@@ -75,7 +77,8 @@ def analyse_file(
                 defines or {},
                 trial,
                 elsewhere=elsewhere,
-                product_tiles=tiles,
+                product_tiles=attempt.tiles,
+                chosen=attempt.chosen,
             )
             if candidate is None:
                 break
@@ -83,14 +86,21 @@ def analyse_file(
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not _tiles_are_open(candidate):
                 break
-            if tiles in uneven and not _is_uneven(program):
+            others = [] if asked else _chosen_attempts(program, arch)
+            asked = True
+            if others:
+                attempts = others
                 continue
-            tried.append((program, candidate))
-            if _suits(program, arch, candidate):
+            if attempt.uneven and not _is_uneven(program):
+                continue
+            streams = attempt.streams
+            if not streams:
+                tried.append((program, candidate))
+            if _suits(program, arch, candidate, streams):
                 break
         general = None
-        takes_last = bool(tried) and tiles == TARGETS[arch].product_tiles[-1]
-        if tried and not takes_last and not trial.errors:
+        takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
+        if tried and not streams and not takes_last and not trial.errors:
             last = make_candidate(
                 item,
                 files.scope(files.main),
@@ -117,19 +127,56 @@ def _tiles_are_open(candidate: Candidate) -> bool:
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """`auto` tile sizes to try: those of a table, and some by name that go before them; `streams`: for a side that is short."""
+
+    tiles: Sequence[int]
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    streams: bool = False
+    uneven: bool = False
+    """for chained products that take longer for some instances than for others"""
+
+
+def _table_attempts(arch: str) -> list[_Attempt]:
+    target = TARGETS[arch]
+    uneven = [_Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
+    return [*uneven, *(_Attempt(tiles) for tiles in target.product_tiles)]
+
+
 def _is_uneven(program: Program) -> bool:
     from tilec.passes.grid_order import uneven_chain
 
     return uneven_chain(program)
 
 
-def _suits(program: Program, arch: str, candidate: Candidate) -> bool:
-    """Whether the target's best form of products takes a program with its tile sizes."""
+def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
+    """All attempts, for what a program says of its products; [] where that changes nothing."""
+    target = TARGETS[arch]
+    if not target.stream_tiles:
+        return []
+    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows
+
+    few = [_Attempt(target.product_tiles[0], x, True) for x in few_rows(program, target)]
+    consumed = consumed_axis(program)
+    if not few and (consumed is None or consumed[1] == TABLE_BITS):
+        return []
+    rest = []
+    for attempt in _table_attempts(arch):
+        depth = attempt.tiles[-1] * TABLE_BITS
+        chosen = {} if consumed is None else {consumed[0]: depth // consumed[1]}
+        rest.append(replace(attempt, chosen=chosen))
+    return [*few, *rest]
+
+
+def _suits(program: Program, arch: str, candidate: Candidate, streams: bool) -> bool:
+    """Whether the target's best form of products takes a program with its tile sizes, `streams` with rings for operands that are read
+    once."""
     if len(TARGETS[arch].product_tiles) == 1:
         return True
     from tilec.passes.pipeline import suits
 
-    return suits(program, TARGETS[arch], candidate)
+    return suits(program, TARGETS[arch], candidate, streams)
 
 
 def compile_file(

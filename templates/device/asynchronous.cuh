@@ -137,6 +137,21 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 }
 //@ end
 
+//@ primitive launch_dependents
+/// The kernel behind this one in the stream may begin where there is room. What it reads and writes
+/// it waits for itself.
+[[maybe_unused]] __device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+//@ end
+
+//@ primitive wait_prerequisites
+/// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
+[[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+//@ end
+
 //@ primitive registers_give
 /// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives others back.
 template <int kCount>
@@ -232,6 +247,37 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
 }
 //@ end
 
+//@ primitive load_turned needs OperandA PanelTile lane_id ldmatrix_x4_trans permute_bytes
+//@ needs bitcast includes <cstdint>
+/// A warp's left operand of wgmma from a tile whose rows are consumed, for elements that wgmma does
+/// not read across itself: 32 bytes of depth from row `k` on, of the 16 columns from `col` on. Of
+/// 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one, of 32-bit ones col +
+/// lane / 4 and the one eight further: its two rows of accumulators.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCols>& tile, int k,
+                                            int col) {
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const T element = *tile.at(k + lane % 4 + i / 2 * 4, col + lane / 4 + i % 2 * 8);
+      a.x[i] = bitcast<uint32_t>(element);
+    }
+  } else {
+    static_assert(sizeof(T) == 1, "elements of 8 or 32 bits");
+    // Each matrix has rows 4t, 4t + 1 or 4t + 2, 4t + 3 of 16: transposed, a lane has two of them
+    // for a pair of columns, and two matrices have the four that its register takes of each.
+    const int row = lane / 16 * 16 + lane / 8 % 2 * 2 + lane % 8 / 2 * 4 + lane % 2;
+    uint32_t pairs[4];
+    ldmatrix_x4_trans(pairs, tile.at(k + row, col));
+    a.x[0] = permute_bytes(pairs[0], pairs[1], 0x6420);
+    a.x[1] = permute_bytes(pairs[0], pairs[1], 0x7531);
+    a.x[2] = permute_bytes(pairs[2], pairs[3], 0x6420);
+    a.x[3] = permute_bytes(pairs[2], pairs[3], 0x7531);
+  }
+}
+//@ end
+
 //@ primitive tensor_prefetch includes <cuda.h>
 /// Fetches a tensor map ahead of its first use.
 [[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {
@@ -281,6 +327,63 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
       :
       : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x), "r"(y), "r"(z),
         "r"(w), "r"(v)
+      : "memory");
+}
+//@ end
+
+//@ primitive cache_policy includes <cstdint>
+/// How the L2 keeps what a copy reads: `first` to leave, or as usual (PTX ISA, createpolicy).
+[[maybe_unused]] __device__ __forceinline__ uint64_t cache_policy(bool first) {
+  uint64_t evict_first, evict_normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(evict_normal));
+  return first ? evict_first : evict_normal;
+}
+//@ end
+
+//@ primitive tensor_load_hinted needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// tensor_load with a policy of the L2.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y,
+    int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
+    int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
+    int w, int v) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4, %5, %6, %7, %8}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
+        "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
 }
 //@ end

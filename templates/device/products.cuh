@@ -188,6 +188,28 @@ __device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const
 }
 //@ end
 
+//@ primitive join_rows needs Vector
+/// One column of two rows of accumulators.
+template <class T>
+__device__ __forceinline__ Vector<T, 2> join_rows(const Vector<T, 2>& first,
+                                                  const Vector<T, 2>& second, int column) {
+  Vector<T, 2> joined;
+  joined[0] = first[column];
+  joined[1] = second[column];
+  return joined;
+}
+//@ end
+
+//@ primitive transpose_block needs Vector bitcast movmatrix_trans includes <cstdint>
+/// The lanes of a warp hold neighbouring pairs along the rows of an 8 by 8 block; afterwards along
+/// its columns (16-bit elements).
+template <class T>
+__device__ __forceinline__ Vector<T, 2> transpose_block(const Vector<T, 2>& pair) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  return bitcast<Vector<T, 2>>(movmatrix_trans(bitcast<uint32_t>(pair)));
+}
+//@ end
+
 //@ primitive MmaBf16 needs OperandA OperandB mma_m16n8k16_bf16
 /// bf16 operands, f32 accumulators.
 struct MmaBf16 {

@@ -161,6 +161,27 @@ __device__ __forceinline__ void cp_async_wait() {
 }
 //@ end
 
+//@ primitive permute_bytes includes <cstdint>
+/// Four of the eight bytes of (low, high), by the hexadecimal digits of `chosen`, the last one for
+/// the lowest byte (PTX ISA, prmt).
+[[maybe_unused]] __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high,
+                                                                   uint32_t chosen) {
+  uint32_t result;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(chosen));
+  return result;
+}
+//@ end
+
+//@ primitive movmatrix_trans includes <cstdint>
+/// The transposed 8 by 8 matrix of 16-bit elements of which each lane holds a word: elements
+/// (lane / 4, 2·(lane % 4)) and the one to its right, before and after.
+[[maybe_unused]] __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t word) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
+  return result;
+}
+//@ end
+
 //@ primitive mma_m16n8k16_f16 includes <cstdint>
 /// d += a·b of 16 by 16 and 16 by 8 f16 elements.
 [[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_f16(

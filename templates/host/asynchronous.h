@@ -101,6 +101,15 @@ inline void cluster_sync_memory(int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive launch_dependents
+/// One kernel after the other here.
+inline void launch_dependents() {}
+//@ end
+
+//@ primitive wait_prerequisites
+inline void wait_prerequisites() {}
+//@ end
+
 //@ primitive registers_give
 template <int kCount>
 inline void registers_give(int line = __builtin_LINE()) {
@@ -199,6 +208,46 @@ inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier
 template <class Pointer>
 inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,
                         int y, int z, int w, int v, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w, v};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 5);
+}
+//@ end
+
+//@ primitive cache_policy
+/// Nothing here has caches.
+inline uint64_t cache_policy(bool first) { return first ? 1 : 0; }
+//@ end
+
+//@ primitive tensor_load_hinted needs SharedBarrier shared_place Line
+template <class Pointer>
+inline void tensor_load_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint64_t, int x, int y,
+    Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 2);
+}
+template <class Pointer>
+inline void tensor_load_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint64_t, int x, int y,
+    int z, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 3);
+}
+template <class Pointer>
+inline void tensor_load_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint64_t, int x, int y,
+    int z, int w, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 4);
+}
+template <class Pointer>
+inline void tensor_load_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint64_t, int x, int y,
+    int z, int w, int v, Line line = Line(__builtin_LINE())) {
   const int at[] = {x, y, z, w, v};
   tilec_host::note(line.at);
   tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, at, 5);

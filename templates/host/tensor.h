@@ -163,6 +163,52 @@ inline void stmatrix_x4(const Pointer& row, const uint32_t (&r)[4], int line = _
 }
 //@ end
 
+//@ primitive permute_bytes
+inline uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t chosen) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int byte = static_cast<int>(chosen >> 4 * i & 7);
+    result |= static_cast<uint32_t>(both >> 8 * byte & 0xff) << 8 * i;
+  }
+  return result;
+}
+//@ end
+
+//@ primitive movmatrix_trans
+/// Lane l holds row l/4 in words of two; element (i, j) goes to (j, i).
+inline uint32_t movmatrix_trans(uint32_t word, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  uint32_t mine[2] = {word, 0};
+  tilec_host::collective(
+      ~0u,
+      [](void* const* lanes, uint32_t) {
+        for (int lane = 0; lane < 32; ++lane) {
+          for (int half = 0; half < 2; ++half) {
+            const int row = lane % 4 * 2 + half, col = lane / 4;
+            const auto* holder = static_cast<const uint32_t*>(lanes[row * 4 + col / 2]);
+            const uint32_t element = holder[0] >> col % 2 * 16 & 0xffff;
+            static_cast<uint32_t*>(lanes[lane])[1] |= element << half * 16;
+          }
+        }
+      },
+      mine, "`movmatrix_trans`");
+  return mine[1];
+}
+//@ end
+
+//@ primitive transpose_block needs Vector movmatrix_trans
+template <class T>
+inline Vector<T, 2> transpose_block(const Vector<T, 2>& pair, int line = __builtin_LINE()) {
+  uint32_t word = 0;
+  memcpy(&word, &pair, sizeof word);
+  word = movmatrix_trans(word, line);
+  Vector<T, 2> across;
+  memcpy(&across, &word, sizeof word);
+  return across;
+}
+//@ end
+
 //@ primitive Fragments
 /// A place in a matrix.
 struct Element {

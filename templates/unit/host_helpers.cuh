@@ -205,6 +205,17 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
 }
 //@ end
 
+//@ primitive host_even_rounds includes <cstdint>
+/// As few CTAs, in whole clusters, as walk `instances` in as many rounds as `ctas` do.
+[[maybe_unused]] inline int64_t host_even_rounds(int64_t instances, int64_t ctas, int cluster) {
+  const int64_t places = ctas / cluster;
+  const int64_t wanted = (instances + cluster - 1) / cluster;
+  if (places < 1 || wanted < 1) return ctas;
+  const int64_t rounds = (wanted + places - 1) / places;
+  return (wanted + rounds - 1) / rounds * cluster;
+}
+//@ end
+
 //@ primitive host_tensor_map needs host_Sentence includes <cstdint> <cstring> <cuda.h>
 /// What a tensor map says of a tensor: the fastest axis first, strides in bytes of the axes behind
 /// it, 0 for what is not there.
@@ -347,5 +358,32 @@ int host_tuned_variant(const host_TunedSizes<kSizes> (&tuned)[kCount],
     }
   }
   return best <= reach ? variant : 0;
+}
+//@ end
+
+//@ primitive host_launch_early needs host_launch includes <cstdint> <type_traits>
+/// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
+/// for that one itself.
+template <class... Parameters>
+cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                              std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelExC(&config, symbol, pointers);
 }
 //@ end

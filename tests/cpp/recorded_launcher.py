@@ -36,7 +36,20 @@ constexpr int cudaDevAttrMultiProcessorCount = 16;
 #define __grid_constant__
 struct dim3 {
   unsigned x;
+  dim3() : x(1) {}
   explicit dim3(unsigned n) : x(n) {}
+};
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  union { int programmaticStreamSerializationAllowed; } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
 };
 struct Recorded {
   const void* kernel;
@@ -50,7 +63,12 @@ static int recorded_count = 0;
 static int device_compute = 80;
 static int device_multiprocessors = 7;
 static int device_questions = 0;
+static int early_launches = 0;
 cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* kernel, void** arguments) {
+  early_launches += c->numAttrs == 1 && c->attrs[0].val.programmaticStreamSerializationAllowed == 1;
+  return cudaLaunchKernel(kernel, c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes, c->stream);
+}
 inline cudaError_t cudaFuncSetAttribute(const void*, int, int) { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
@@ -143,6 +161,7 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
 extern "C" void set_device(int compute) { device_compute = compute; }
 extern "C" void set_multiprocessors(int count) { device_multiprocessors = count; }
 extern "C" int questions() { return device_questions; }
+extern "C" int early() { return early_launches; }
 extern "C" void forget() { recorded_count = 0; }
 extern "C" void* stream_of(int n) { return recorded[n].stream; }
 extern "C" int launches() { return recorded_count; }

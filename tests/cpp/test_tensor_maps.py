@@ -14,6 +14,7 @@ import pytest
 from tests.cpp.recorded_launcher import Answer, RecordedLaunchers, recorded_map
 from tests.mapped import doubled, many
 from tilec.compiled import CompiledFile
+from tilec.compiler import compile_file
 from tilec.runtime.arguments import CallSizes, first_violation
 from tilec.runtime.launching import choose_target, concrete_launches
 
@@ -140,3 +141,29 @@ def test_resident_ctas_come_in_whole_clusters(multiprocessors, grid, tmp_path: P
         kernel.plan, kernel.plan.targets[0], SIZES, PLACES, multiprocessors=multiprocessors
     )
     assert launch.grid == grid
+
+
+def test_kernels_that_begin_early_are_launched_so(tmp_path: Path) -> None:
+    """Those of the form with streams alone: what does not wait itself may not."""
+    path = Path(__file__).resolve().parents[2] / "samples" / "gemm_skinny.tile"
+    compiled = compile_file(str(path), kernel="gemm_skinny_nt", archs=("sm_90a",))
+    (kernel,) = compiled.kernels
+    launchers = RecordedLaunchers(compiled, tmp_path)
+    counts = []
+    for sizes, shift in (
+        ((16, 640, 64), 0),
+        ((16, 641, 64), 0),
+        ((16, 640, 65), 0),
+        ((16, 640, 64), 2),
+    ):
+        places = {"a": (1 << 40) + shift, "b": 1 << 41, "c": 1 << 42}
+        given = CallSizes(dict(zip("MNK", sizes, strict=True)))
+        before = launchers.library.early()
+        answer = launchers.call(kernel, given, places, 0, 90)
+        counts.append((answer.launches[0].kernel, launchers.library.early() - before))
+    early = {low.name for low in kernel.lowered["sm_90a"] if low.early}
+    assert counts == [(name, int(name in early)) for name, _ in counts]
+    assert [name.removeprefix("gemm_skinny_nt_kernel") for name, _ in counts] == [
+        "", "_any_out", "_any", "_any",
+    ]  # fmt: skip
+    assert [count for _, count in counts] == [1, 1, 0, 0]

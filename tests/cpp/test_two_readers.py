@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CALLS = 400
 NAMES = ["contracts", "vector_add", "softmax", "norms", "gemm", "attention", "decode"]
 NAMES += ["gemm_bias_gelu", "gemm_bias_relu", "matrix_vector_and_groups", "attention_variants"]
+NAMES += ["gemm_skinny"]
 
 CONTRACTS = """
 kernel scaled[BN = 1024](x: f32[M, N], alpha: f32, n: u32, flag: bool, z: u64, h: f16, b: i8) -> y: f32[M, N]:

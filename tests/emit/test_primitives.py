@@ -109,6 +109,7 @@ struct Shared {
   SharedTile<bf16_t, 16, 64> tile;
   PlainTile<float, 16, 16> plain;
   PlainTile<int8_t, 16, 32> panels;
+  PanelTile<int8_t, 32, 32> across;
 };
 
 template <class T>
@@ -136,6 +137,9 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   a.x[0] ^= one[0];
   ldmatrix_x1_trans(one, tile.at(thread % 8, 8));
   a.x[1] ^= one[0];
+  const Vector<float, 2> rows = join_rows(Vector<float, 2>{}, Vector<float, 2>{}, 1);
+  a.x[2] ^= static_cast<uint32_t>(rows[0]);
+  load_turned(a, cta_shared<Shared>().across, 0, 16);
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);
   Vector<float, 2> top{};

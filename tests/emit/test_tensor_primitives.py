@@ -23,6 +23,7 @@ def calls(arch: int) -> str:
         "cp_async_partial<16>(storage + 4 * lane, from, n);",
         "cp_async_commit();",
         "cp_async_wait<0>();",
+        "sum += movmatrix_trans(sum) + permute_bytes(sum, sum + 1, 0x7531);",
         "named_barrier_arrive(1, 64);",
         "named_barrier_sync(1, 64);",
         "{ WmmaLeft<f16_t, true> a; WmmaRight<f16_t, false> b; WmmaSums<float> d; wmma_fill(d, 0.0f);",

@@ -109,6 +109,10 @@ PACKED = (
     {"TOTAL": 150, "H": 2, "NSEQ1": 5, "longest": 150, "scale": 0.125},
     starts(3, 60, 60, 61, 140, poisoned=3),
 )
+FEW = tuple(
+    Call({"M": m, "N": n, "K": k}, row("a"))
+    for m, n, k in ((16, 136, 136), (5, 72, 264), (1, 264, 72), (8, 8, 8), (3, 64, 0))
+)
 SUBJECTS = {
     "gemm_nn": Subject("gemm", "gemm_nn", GEMM, gemms("a")),
     "gemm_nt": Subject(
@@ -128,6 +132,28 @@ SUBJECTS = {
             Call({"M": m, "N": n, "K": k}, row("a", "b"))
             for m, n, k in ((72, 136, 304), (64, 64, 128), (200, 200, 16))
         ),
+    ),
+    "gemm_skinny_nn": Subject("gemm_skinny", "gemm_skinny_nn", {}, FEW),
+    "gemm_skinny_nn, f16, 8 rows": Subject(
+        "gemm_skinny", "gemm_skinny_nn", {"ROWS": 8, "T": "f16"}, FEW[1:]
+    ),
+    "gemm_skinny_nn, 128 rows": Subject("gemm_skinny", "gemm_skinny_nn", {"ROWS": 128}, FEW),
+    "gemm_skinny_nt": Subject(
+        "gemm_skinny", "gemm_skinny_nt", {}, (*FEW, Call({"M": 13, "N": 61, "K": 72}))
+    ),
+    "gemm_skinny_nt, 32 rows": Subject("gemm_skinny", "gemm_skinny_nt", {"ROWS": 32}, FEW[:2]),
+    "gemm_skinny_nt, 64 rows": Subject("gemm_skinny", "gemm_skinny_nt", {"ROWS": 64}, FEW[:2]),
+    "gemm_nn, more rows than a tile": Subject(
+        "gemm", "gemm_nn", {"BM": 24, "BN": 128, "BK": 32}, gemms("a")[:4]
+    ),
+    "gemm_bias_gelu, 16 rows": Subject(
+        "gemm_bias_gelu", "gemm_bias_gelu", {"BM": 16, "BN": 64, "BK": 64}, gemms("a")[:4]
+    ),
+    "gemm_split_k, 16 rows": Subject(
+        "matrix_vector_and_groups",
+        "gemm_split_k",
+        {"BM": 16, "BN": 64, "BK": 32, "SPLITS": 3},
+        (Call({"M": 13, "N": 136, "K": 136}, row("a")), Call({"M": 16, "N": 64, "K": 32})),
     ),
     "gemm_split_k": Subject(
         "matrix_vector_and_groups",

@@ -276,6 +276,17 @@ for (int i = lane; i < {64 * count}; i += 32) store_element(y + i, uint16_t(shar
     np.testing.assert_array_equal(x, y)
 
 
+def test_movmatrix_transposes() -> None:
+    x = np.random.default_rng(4).integers(0, 65536, (8, 8)).astype(np.uint16)
+    y = np.zeros_like(x)
+    body = """const uint32_t* xs, uint32_t* y
+const int lane = threadIdx.x;
+store_element(y + lane, movmatrix_trans(load_element(xs + lane)));"""
+    # a lane's word is two neighbours of a row, before and after
+    run(body, x.view(np.uint32), y.view(np.uint32))
+    np.testing.assert_array_equal(x.T, y)
+
+
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 PRODUCTS: list[tuple[str, Any, int]] = [
     ("mma_m16n8k16_f16", np.float16, 16),

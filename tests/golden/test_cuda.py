@@ -22,6 +22,7 @@ FOR_WARPGROUPS = {
     "attention_causal": ("attention", {"CAUSAL": "true"}),
     "gemm": ("gemm", {}),
     "gemm_bias_relu": ("gemm_bias_relu", {}),
+    "gemm_skinny": ("gemm_skinny", {}),
 }
 """Golden files for sm_90a, products of warpgroups fed by bulk copies, with the sample and settings of each."""
 

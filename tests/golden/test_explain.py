@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "samples").glob("*.tile"))
 
 
-FOR_WARPGROUPS = ("attention", "gemm")
+FOR_WARPGROUPS = ("attention", "gemm", "gemm_skinny")
 """Samples that are explained for sm_90a too."""
 
 

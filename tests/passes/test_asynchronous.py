@@ -46,9 +46,19 @@ UNSUITED = {
         product(("(a: bf16[M, K]", "(t: i32[M], a: bf16[M, K]"), ("        acc = z", "        rows = t[i]\n        acc = z"),
                 ("a[i, k] @", "a[rows, k].fill(0) @")), "gathered|computed",
     ),
-    "bytes along rows": (product(("bf16[M, K]", "i8[M, K]"), ("bf16[K, N]", "i8[K, N]"), ("c: bf16", "c: i32"), ("zeros(f32", "zeros(i32")),
-                         "consumed axis last in memory"),
-    "few rows": (product(("BM = 64", "BM = 32")), "32 rows are fewer"),
+    "bytes along rows of both": (
+        product(("bf16[M, K]", "i8[K, M]"), ("bf16[K, N]", "i8[K, N]"), ("c: bf16", "c: i32"), ("zeros(f32", "zeros(i32"), ("a[i, k]", "a[k, i].T")),
+        "consumed axis last in memory",
+    ),
+    "bytes along the long side's rows": (
+        product(("bf16[M, K]", "i8[K, M]"), ("bf16[K, N]", "i8[N, K]"), ("c: bf16", "c: i32"), ("zeros(f32", "zeros(i32"), ("a[i, k]", "a[k, i].T"),
+                ("b[k, j]", "b[j, k].T"), ("BM = 64", "BM = 16")),
+        "consumed axis last in memory",
+    ),
+    "few rows and columns": (product(("BM = 64", "BM = 32"), ("BN = 64", "BN = 32")), "32 rows are fewer"),
+    "few rows that are reduced": (
+        product(("BM = 64", "BM = 32"), ("c: bf16[M, N]", "c: f32[M, N]"), ("c[i, j] = acc", "c[i, j] = acc / sum(acc, axis=1)[:, None]")), "32 rows are fewer",
+    ),
     "a print": (product(("        c[i", '        print("x")\n        c[i')), "`print` and `assert`"),
     "a branch": (product(("            acc += a[i, k] @ b[k, j]", "            if M > 3:\n                acc += a[i, k] @ b[k, j]")), "in a branch"),
     "an operand that is written": (

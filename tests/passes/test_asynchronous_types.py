@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.emulator.asynchronous import Arrays, Program
 from tests.emulator.test_samples import outcomes
 from tilec.compiler import compile_file
 from tilec.ir.dtypes import F32, TF32
@@ -71,10 +73,119 @@ def test_ptxas_says_nothing(a: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("a", ["f8e4m3", "i8", "f32"])
 def test_only_16_bits_are_read_across(a: str, tmp_path: Path) -> None:
-    compiled = compile_file(str(file_of(tmp_path, a, transposed=False)), archs=("sm_90a",))
-    assert "wgmma" not in compiled.cu
+    """Others pass through registers, as the left operand of the transposed product."""
+    text = compile_file(str(file_of(tmp_path, a, transposed=False)), archs=("sm_90a",)).cu
+    assert f"{FORMS[a][-1]}_registers(" in text and "load_turned(b_left" in text
+    # rows of 8-bit operands stand for pairs of neighbours
+    assert ("c_line = join_rows(acc[2" in text) == (a == "f8e4m3")
+    assert f"{FORMS[a][-1]}(" not in text
     path = file_of(tmp_path, "f16", transposed=False)
-    assert "wgmma_m64n128k16_f16<0, 1>" in compile_file(str(path), archs=("sm_90a",)).cu
+    text = compile_file(str(path), archs=("sm_90a",)).cu
+    assert "wgmma_m64n128k16_f16<0, 1>" in text and "load_turned" not in text
+
+
+ACROSS = """kernel k[BM = 64, BN = 64, BK = {bk}](a: {a}[{left}], b: {a}[{right}]) -> c: {out}[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros({acc}, i, j)
+        for k in range(K by BK):
+            acc += {product}
+        c[i, j] = acc
+    check c == {check}
+"""
+
+
+def across(a: str, order: str) -> str:
+    """`n`: rows by columns as the product has them, `t`: transposed; the left operand first."""
+    out, acc, bk, multiplied, _ = FORMS[a]
+    left, right = (
+        {"n": ("M, K", "a[i, k]"), "t": ("K, M", "a[k, i].T")}[order[0]],
+        {
+            "n": ("K, N", "b[k, j]"),
+            "t": ("N, K", "b[j, k].T"),
+        }[order[1]],
+    )
+    product = multiplied.replace("a[i, k]", left[1]).replace("b[j, k].T", right[1])
+    whole = {"a": "a.to(i32)" if acc == "i32" else "a", "b": "b.to(i32)" if acc == "i32" else "b"}
+    checked = whole["a"] + ".T" * (order[0] == "t") + " @ " + whole["b"] + ".T" * (order[1] == "t")
+    return ACROSS.format(
+        a=a, out=out, acc=acc, bk=bk, left=left[0], right=right[0], product=product, check=checked
+    )
+
+
+@pytest.mark.parametrize("order", ["nn", "tt"])
+@pytest.mark.parametrize("a", ["f8e4m3", "f8e5m2", "i8", "u8", "f32"])
+def test_operands_across_verify(a: str, order: str, tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(across(a, order), encoding="utf-8")
+    tiles: tuple[dict[str, int], ...] = ({}, {"BM": 128, "BN": 64}, {"BM": 128, "BN": 256})
+    if order == "nn":
+        tiles += ({"BM": 16},)
+    for defines in tiles:
+        depth = 16 if a == "f32" and defines.get("BN") == 256 else FORMS[a][2]
+        program = Program(path, None, {**defines, "BK": depth})
+        for m, n, k in ((64, 144, 144), (80, 80, 80), (16, 272, 16)):
+            ran = program.run({"M": m, "N": n, "K": k})
+            assert set(ran.launched) <= program.asynchronous
+
+
+BYTES = """kernel k[BM = 128, BN = 128](a: f8e4m3[M, K], b: f8e4m3[K, N], bias: f32[N], r: bf16[M, N], alpha: f32) -> (c: bf16[M, N], d: f32[M, N], e: f8e4m3[M, N], f: bf16[N, M]):
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range(K by 64):
+            acc += a[i, k] @ b[k, j]
+        x = max(acc * alpha + bias[j][None, :] + r[i, j].to(f32), 0.0)
+        c[i, j] = x
+        d[i, j] = acc
+        e[i, j] = x
+        f[j, i] = (x.to(bf16) * 2.0).T
+"""
+
+
+def test_epilogues_of_operands_across(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(BYTES, encoding="utf-8")
+    program = Program(path)
+    for m, n, k in ((144, 272, 80), (130, 136, 160), (17, 144, 16)):
+        numbers = {"M": m, "N": n // 16 * 16, "K": k, "alpha": 0.25}
+        ran = program.run(numbers)
+        assert set(ran.launched) <= program.asynchronous
+
+
+BOUNDED = """kernel k(n: i32, a: f32[M, K], b: f32[K, N]) -> c: f32[M, N]:
+    for i, j in parallel(M by 64, N by 64):
+        acc = zeros(f32, i, j)
+        for k in range(0 : min(K, n) by 32):
+            acc += dot(a[i, k], b[k, j], as = tf32)
+        c[i, j] = acc
+"""
+
+
+def test_edges_of_operands_across(tmp_path: Path) -> None:
+    """What lies beyond a bound inside the tensor is NaN, and set to zero before it comes to registers."""
+
+    def change(arrays: Arrays) -> None:
+        arrays["a"][:, 40:] = np.nan
+        arrays["b"][40:] = np.nan
+
+    path = tmp_path / "k.tile"
+    path.write_text(BOUNDED, encoding="utf-8")
+    program = Program(path)
+    for n in (40, 17, 0):
+        ran = program.run({"M": 72, "K": 64, "N": 136, "n": n}, change)
+        assert set(ran.launched) <= program.asynchronous
+        assert np.isfinite(ran.outputs["c"]).all()
+
+
+@pytest.mark.parametrize("a", ["f8e4m3", "i8", "f32"])
+@pytest.mark.parametrize("size", [128, 256])
+def test_ptxas_says_nothing_of_operands_across(a: str, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(across(a, "nn"), encoding="utf-8")
+    words = {"BM": "128", "BN": str(size)}
+    text = compile_file(str(path), archs=("sm_90a",), defines=words).cu
+    assert "load_turned(" in text
+    said = losses(compile_cubin(text, "sm_90a", toolchain=find_toolchain()).ptxas)
+    assert [line for line in said if "`k_kernel_any`" not in line] == []
 
 
 def test_bulk_copies_round_to_tf32(tmp_path: Path) -> None:

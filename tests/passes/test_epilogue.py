@@ -101,7 +101,7 @@ def test_a_tile_waits_only_for_a_loop_that_lets_it_leave(tmp_path: Path) -> None
     body = first_body(compiled(path))
     assert "k_tile ==" not in body and body.count("pack_chunk(") == 2
     # both inside of the loop over instances, which ends behind them
-    assert "\n    }\n" in body[body.rindex("send_chunk<1>") : body.index("bulk_wait_read<0>")]
+    assert "\n    }\n" in body[body.rindex("bulk_commit();") : body.rindex("bulk_wait_read<0>")]
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))

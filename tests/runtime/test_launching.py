@@ -54,6 +54,23 @@ def test_arguments_are_packed_as_the_kernel_declares_them() -> None:
     assert launch.packed == expected
 
 
+@pytest.mark.parametrize(
+    ("instances", "resident", "even"),
+    [(1, 1, 1), (5, 5, 5), (6, 5, 3), (9, 5, 5), (11, 5, 4), (16, 5, 4), (1000, 5, 5)],
+)
+def test_rounds_are_equal_where_the_launch_says_so(
+    instances: int, resident: int, even: int
+) -> None:
+    plan = scaled_rows()
+    (step,) = plan.targets[-1].steps
+    for asked, expected in ((False, resident), (True, even)):
+        launch = replace(step.launches[1], resident=1, even=asked)
+        target = TargetPlan("sm_90", (replace(step, launches=(launch,)),))
+        sizes = CallSizes({"M": instances, "N": 8}, {"scale": 0.5})
+        (found,) = launch_all(plan, target, sizes, PLACES)
+        assert found.grid == expected
+
+
 def test_an_empty_grid_launches_nothing() -> None:
     assert launches({"M": 0, "N": 8}) == []
 

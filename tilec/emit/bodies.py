@@ -241,7 +241,8 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
     if kernel.producers:
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
         rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
-        return [*lanes, *rank, *_barriers(kernel)]
+        first_of_all = ["launch_dependents();"] if kernel.early else []
+        return [*first_of_all, *lanes, *rank, *_barriers(kernel)]
     first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
     if kernel.cluster > 1:
         first, number = f"{first} / kCluster", f"cluster_rank() * kCtaThreads + {number}"
@@ -263,7 +264,8 @@ def _barriers(kernel: k.Kernel) -> list[str]:
     meet = (
         "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
     )
-    return [*lines, "barrier_init_fence();", "}", meet]
+    waited = ["wait_prerequisites();"] if kernel.early else []
+    return [*lines, "barrier_init_fence();", "}", *waited, meet]
 
 
 def _first_coordinate(axis: k.LoopAxis) -> str:

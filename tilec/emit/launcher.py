@@ -200,6 +200,7 @@ class LauncherContext:
             "kernel": launch.kernel,
             "condition": self.host.condition(launch.condition),
             "setup": setup,
+            "function": "host_launch_early" if launch.early else "host_launch",
             "grid": ", ".join([grid, str(launch.block), *shared]),
             "arguments": [self._argument(a) for a in launch.arguments],
         }
@@ -213,7 +214,13 @@ class LauncherContext:
         if not launch.resident:
             return grid, []
         call = f"host_limit_to_resident(&{self._ctas}, {launch.resident}, {launch.cluster})"
-        return self._ctas, [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+        lines = [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+        if launch.even:
+            total = self.host.size(launch.grid)
+            lines.append(
+                f"{self._ctas} = host_even_rounds({total}, {self._ctas}, {launch.cluster});"
+            )
+        return self._ctas, lines
 
     def _encoding(self, argument: TensorMapArgument) -> list[str]:
         """The statements that make a tensor map."""

@@ -131,9 +131,18 @@ class BarrierRelease(Op):
 
 
 @dataclass(frozen=True)
+class CachePolicy(Op):
+    """What becomes of lines in the L2 that copies have read: they are the first to leave where `first` holds, and ordinary ones where it
+    does not."""
+
+    name: str
+    first: Expr
+
+
+@dataclass(frozen=True)
 class TensorCopy(Op):
     """Ordered by barriers alone: a tile by bulk copies through a map, panel by panel, from coordinates (fastest first) on. `share`: how a cluster of that many CTAs
-    deals the tile out, each part going to all: by rows, or by panels."""
+    deals the tile out, each part going to all: by rows, or by panels. `policy` names a CachePolicy."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "mbarrier"
@@ -146,6 +155,7 @@ class TensorCopy(Op):
     """which coordinate counts the tile's rows; the first counts its columns"""
     peers: int = 1
     share: Share = "none"
+    policy: str = ""
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -153,9 +163,22 @@ class TensorCopy(Op):
 
 
 @dataclass(frozen=True)
+class LeftLoad(Op):
+    """Left operands for products of `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
+    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `row_first` on."""
+
+    target: Fragment
+    tile: TileAddress
+    k_extent: int
+    k_step: int
+    blocks: int
+    row_first: str
+
+
+@dataclass(frozen=True)
 class WarpgroupProduct(Op):
     """Starts `target += a @ b` by each warpgroup on its rows; `target = a @ b` where it is `fresh` (not read) or where `continues`
-    does not hold. `a`: a tile, or a fragment of accumulators' shape. Transposed: the tile's rows are the consumed axis. `blocks` of 64
+    does not hold. `a`: a tile, a fragment of accumulators' shape, or, where it is `loaded`, what a LeftLoad has brought. Transposed: the tile's rows are the consumed axis. `blocks` of 64
     rows a warpgroup, `columns` of the target in pieces of `piece`."""
 
     proxy: ClassVar[Proxy] = "async"
@@ -177,6 +200,7 @@ class WarpgroupProduct(Op):
     """the first instruction does not add to what the registers hold"""
     continues: Expr | None = None
     """nor in a trip where this does not hold"""
+    loaded: bool = False
 
 
 @dataclass(frozen=True)

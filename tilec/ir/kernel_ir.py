@@ -416,6 +416,28 @@ class GatherLine(Op):
 
 
 @dataclass(frozen=True)
+class TransposeBlock(Op):
+    """A pair of neighbours along the rows of accumulators, from a fragment of their shape whose pairs lie along columns: the lanes
+    of a warp transpose a block of 8 x 8. `row` and `line` are the axes of the walk, across and along the pair."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+
+
+@dataclass(frozen=True)
+class JoinRows(Op):
+    """Two neighbouring rows of accumulators that one thread holds, of a single column, from a fragment whose pairs lie along columns.
+    `row` and `line` are the axes of the walk: single columns, and pairs of rows."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+
+
+@dataclass(frozen=True)
 class CopyFragment(Op):
     """`target = source`, all registers."""
 
@@ -504,6 +526,8 @@ class Kernel:
     cluster: int = 1
     cluster_digit: str = ""
     """name of the grid's digit whose neighbouring trips the CTAs of a cluster take"""
+    early: bool = False
+    """begins while the grid in front of it ends, and waits for that one itself before it touches memory"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property

@@ -56,6 +56,8 @@ def kernel_lines(kernel: k.Kernel) -> list[tuple[str, Span]]:
     together = f"  # clusters of {kernel.cluster}" if kernel.cluster > 1 else ""
     if kernel.cluster_digit:
         together += f" along {kernel.cluster_digit}"
+    if kernel.early:
+        together += "  # early"
     lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid) + together)
     return [*((text, NOWHERE) for text in lines), *_block(kernel.body, "  ")]
 

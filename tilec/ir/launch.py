@@ -114,7 +114,9 @@ class Launch:
     of dynamic shared memory. Among the launches of a step the first whose `condition` holds runs.
 
     `cluster` CTAs form a cluster (the kernel's own attribute says so too); the grid is a multiple of it. `resident` > 0: no more CTAs
-    than the device holds at once with that many on a multiprocessor, in whole clusters; each walks several instances."""
+    than the device holds at once with that many on a multiprocessor, in whole clusters; each walks several instances. `even`: as few of
+    them as walk all in as many rounds. `early`: the launch may begin while the one in front of it in the stream ends (programmatic
+    dependent launch); the kernel waits itself, and is right without that too."""
 
     kernel: str
     condition: LaunchCondition
@@ -124,6 +126,8 @@ class Launch:
     shared_bytes: int = 0
     cluster: int = 1
     resident: int = 0
+    even: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -130,16 +130,18 @@ def fragment_rows(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     )
 
 
-def warpgroup_rows(blocks: int, warpgroups: int) -> AxisLayout:
+def warpgroup_rows(blocks: int, warpgroups: int, paired: bool = False) -> AxisLayout:
     """Rows of the accumulators of warpgroup products: `blocks` of 64 a warpgroup, 16 of each a warp (PTX ISA, register fragments
-    of wgmma: row = warp % 4 * 16 + lane / 4 and + 8)."""
+    of wgmma: row = warp % 4 * 16 + lane / 4 and + 8). `paired`: the instruction's rows stand for others, so that a thread's two are
+    neighbours."""
+    own = (Digit("register", 2, 1), Digit("thread", 8, 2, 4))
+    apart = (Digit("register", 2, 8), Digit("thread", 8, 1, 4))
     return AxisLayout(
         (
             Digit("thread", warpgroups, 64 * blocks, 128),
             Digit("register", blocks, 64),
             Digit("thread", 4, 16, 32),
-            Digit("register", 2, 8),
-            Digit("thread", 8, 1, 4),
+            *(own if paired else apart),
         )
     )
 
@@ -168,6 +170,40 @@ def fragment_lines(columns: AxisLayout) -> AxisLayout:
             Digit("register", 8, 1),
         )
     )
+
+
+def transposed_columns(columns: AxisLayout) -> AxisLayout:
+    """The columns of accumulators after each block of 8 x 8 was transposed among the lanes of its warp: a lane has one column of a
+    block (PTX ISA, movmatrix)."""
+    return AxisLayout((Digit("register", columns.steps, 8), Digit("thread", 8, 1, 4)))
+
+
+def is_transposable(rows: AxisLayout) -> bool:
+    """Whether the lanes of a warp hold the rows of such blocks one after the other."""
+    return bool(rows.digits) and rows.digits[-1] == Digit("thread", 8, 1, 4)
+
+
+def transposed_rows(rows: AxisLayout) -> AxisLayout:
+    """The rows after the same: two neighbours."""
+    assert is_transposable(rows)
+    return AxisLayout((*rows.digits[:-1], Digit("thread", 4, 2, 1), Digit("register", 2, 1)))
+
+
+def is_paired(rows: AxisLayout) -> bool:
+    """Whether rows are as `warpgroup_rows` makes them where they are paired."""
+    return rows.digits[-2:] == (Digit("register", 2, 1), Digit("thread", 8, 2, 4))
+
+
+def paired_rows(rows: AxisLayout) -> AxisLayout:
+    """The same rows in vectors of two."""
+    assert is_paired(rows)
+    return AxisLayout((*rows.digits[:-2], rows.digits[-1], rows.digits[-2]))
+
+
+def single_columns(columns: AxisLayout) -> AxisLayout:
+    """Columns of accumulators one at a time: the pairs of `fragment_columns` are steps."""
+    assert columns.vector == 2
+    return AxisLayout((*columns.digits[:-2], columns.digits[-1], columns.digits[-2]))
 
 
 def streamed(threads: int, divisor: int, vector: int) -> AxisLayout:

@@ -235,6 +235,7 @@ def _products(variant: Mapping[str, Any]) -> Iterator[str]:
         f"    products: {products['warps']} warps, {products['warps_along']} along the rows and {products['warps_across']} across, "
         f"{stages}{products['accumulators_per_thread']} accumulators a thread, "
         f"{products['padding_waste']:.1%} of the work is padding"
+        + (f", computed {products['computed']}" if "computed" in products else "")
     )
 
 
@@ -278,6 +279,8 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"
     yield f"    instances: {variant['instances']}"
+    if "launch" in variant:
+        yield f"    launch: {variant['launch']}"
     for step in variant["schedule"]:
         yield f"    schedule: {_STEPS.get(step, step)}"
 

@@ -30,6 +30,7 @@ class AsynchronousAssignment(ProductAssignment):
             self.candidate.stages,
             origin,
         )
+        self.products = form.products
         loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
         everything, alone = self.alignment(2), self.alignment(2, loads)
         if not loads <= alone[2]:

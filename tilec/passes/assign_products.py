@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
-from tilec.ir.layouts import AxisLayout, blocked
+from tilec.ir.layouts import AxisLayout, blocked, is_paired, is_transposable
 from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
@@ -90,6 +90,8 @@ class ProductAssignment(Assignment):
         """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
         if self._stored_in_lines(op):
             return 8
+        if self._stored_across(op):
+            return 2
         return self.staged.get(id(op), width)
 
     def _stored_in_lines(self, op: t.Load | t.Store) -> bool:
@@ -110,6 +112,19 @@ class ProductAssignment(Assignment):
             and layout is not None
             and layout.steps % 4 == 0
         )
+
+    def _stored_across(self, op: t.Load | t.Store) -> bool:
+        """Stores of 16-bit columns of accumulators, in pairs: of those that lanes exchange, or of rows that one thread has."""
+        numbers = [None if c is None else c.number for c in self.axes.of_access(op)]
+        if not isinstance(op, t.Store) or not self.products.swapped or len(numbers) != 2:
+            return False
+        across, along = numbers
+        rows = set(self.products.layouts) - self.products.columns
+        if across not in self.products.columns or along not in rows:
+            return False
+        layout = self.products.layouts[along]
+        bits = self.program.tensor(op.access.tensor).dtype.bits
+        return bits == 16 and (is_transposable(layout) or is_paired(layout))
 
     def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
         if id(op) in self.staged:
@@ -133,7 +148,8 @@ class ProductAssignment(Assignment):
             return False
         classes = self.axes.of_access(op)
         last = classes[-1] if classes else None
-        return last is not None and last.number in self.products.columns
+        along = last is not None and last.number in self.products.columns
+        return along or self._stored_across(op)
 
     def product_level(self, products: Products) -> Level:
         axes: dict[int, LoopAxis] = {}

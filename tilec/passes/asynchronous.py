@@ -7,21 +7,22 @@ reads first share a channel. Everything is decided from the program's loops, loa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
-from tilec.ir.symbolic import Sym, Var
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
 from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
-from tilec.passes.uses import Definitions, all_ops, operands, running_sum, syms_of
+from tilec.passes.reuse import Reuse, Sharing, Stream
+from tilec.passes.swap import WARPGROUP_ROWS, is_across, is_turned, only_loaded, sides_of, swaps
+from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
@@ -34,8 +35,6 @@ TRANSPOSABLE = frozenset({"bf16", "f16"})
 
 WARPGROUP = 128
 """Threads of a warpgroup."""
-WARPGROUP_ROWS = 64
-"""Rows of a warpgroup's product."""
 WIDEST_PIECE = 256
 """Columns of one instruction."""
 CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
@@ -44,16 +43,6 @@ CHUNKS_UNDER_WAY = 2
 """Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """CTAs of a cluster take neighbouring trips of a grid loop and share the tiles that do not depend on it."""
-
-    size: int
-    digit: Var
-    shared: frozenset[int]
-    """ids of the loads' values"""
 
 
 @dataclass(frozen=True)
@@ -84,6 +73,10 @@ class Asynchronous:
     """ids of loads that are made before the last product is done"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
+    streams: tuple[Stream, ...] = ()
+    """operands that the grid reads once"""
+    turned: frozenset[int] = frozenset()
+    """ids of products' results whose left operand passes through registers, since the instruction cannot read it as it lies"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -115,15 +108,27 @@ def plan_asynchronous(
             raise Unsuited("a product stands in a branch")
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
-    types = {number: _types(plan, target) for number, plan in base.plans.items()}
-    products, warpgroups = _geometry(axes, base, target, warps)
+    base = replace(base, swapped=swaps(nest, axes, base, target))
+    turned = frozenset(n for n, p in base.plans.items() if is_turned(p, base, target))
+    if turned and not only_loaded(nest, axes, base):
+        raise Unsuited(_ACROSS)
+    types = {number: _types(plan, base, target) for number, plan in base.plans.items()}
+    narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
+    products, warpgroups = _geometry(axes, base, target, warps, narrow)
+    left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     scalars = producer_scalars(channels, definitions)
-    sharing = _sharing(nest, channels, definitions, target)
+    reuse = Reuse(program, nest, channels, definitions, facts)
+    widest = max(products.layouts[n].capacity for n in products.columns)
+    streams = reuse.streams(products.swapped and widest < WARPGROUP_ROWS)
+    sharing = None if streams else reuse.sharing(target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + target.consumer_registers_besides > (registers[1] or 255):
+    if products.accumulators + left + target.consumer_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
-    departure = _departure(program, nest, axes, products, definitions, facts)
+    departure = None
+    # chunks would take the place of slots of a stream's ring, whose copies cover the time that plain stores take
+    if not narrow and not streams:
+        departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
     # what is loaded early takes the registers of the packed tile that has left by then
@@ -133,7 +138,11 @@ def plan_asynchronous(
     if departure is not None:
         bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
         # chunks leave where the wait for a product is left to the next trip
-        bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
+        bare = (
+            bare
+            and not turned
+            and running_sum(channels[0].sites[0].home[0], definitions) is not None
+        )
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         fits = packed <= room and not epilogue.late
         departure = replace(departure, deferred=fits and bare)
@@ -142,7 +151,8 @@ def plan_asynchronous(
     unfilled = epilogue.words is not None and epilogue.words <= room
     chunk = CHUNK_ROWS * CHUNK_COLUMNS * 2
     leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * chunk if departure else 0
-    channels = with_slots(channels, target, stages, leaving)
+    streamed = frozenset(stream.value for stream in streams)
+    channels = with_slots(channels, target, stages, leaving, streamed)
     return Asynchronous(
         products,
         types,
@@ -154,6 +164,8 @@ def plan_asynchronous(
         departure,
         epilogue.early,
         unfilled=unfilled,
+        streams=streams,
+        turned=turned,
     )
 
 
@@ -210,9 +222,11 @@ def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
     return True
 
 
-def _types(plan: ProductPlan, target: Target) -> str:
-    """The instruction's name for the operands."""
+def _types(plan: ProductPlan, products: Products, target: Target) -> str:
+    """The instruction's name for the operands, in its order."""
     a, b = plan.op.a.type.dtype, plan.op.b.type.dtype
+    if products.swapped:
+        a, b = b, a
     found: Product | None = None
     for product in target.products:
         if product.form == "wgmma" and (product.a, product.b) == (a, b):
@@ -226,8 +240,8 @@ def _types(plan: ProductPlan, target: Target) -> str:
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")
-        if operand.k_axis == 0 and "n" not in found.b_major:
-            raise Unsuited(f"{a} operands must have the consumed axis last in memory")
+    if is_across(plan, plan.a if products.swapped else plan.b, target):
+        raise Unsuited(_ACROSS)
     first, second = TYPE_NAMES[a], TYPE_NAMES[b]
     return first if first == second else f"{first}_{second}"
 
@@ -235,16 +249,26 @@ def _types(plan: ProductPlan, target: Target) -> str:
 # ------------------------------------------------------------------------------------------ geometry
 
 
+_ACROSS = (
+    "an operand of elements that are not of 16 bits must have the consumed axis last in memory"
+)
+
+
+def _left_registers(axes: Axes, products: Products, plan: ProductPlan) -> int:
+    """Registers of a thread for the left operand of a product's trip."""
+    row, _ = sides_of(axes, plan, products.swapped)
+    blocks = products.layouts[row.number].steps // 2
+    step = 32 * 8 // plan.op.a.type.dtype.bits
+    return 4 * blocks * (plan.k_extent // step)
+
+
 def _geometry(
-    axes: Axes, base: Products, target: Target, warps: int | None
+    axes: Axes, base: Products, target: Target, warps: int | None, paired: bool
 ) -> tuple[Products, int]:
-    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each."""
-    rows = {}
-    columns = {}
-    for plan in base.plans.values():
-        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        assert m is not None and n is not None
-        rows[m.number], columns[n.number] = m, n
+    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; `paired` as in `warpgroup_rows`."""
+    sides = [sides_of(axes, plan, base.swapped) for plan in base.plans.values()]
+    rows = {row.number: row for row, _ in sides}
+    columns = {column.number: column for _, column in sides}
     extent = max(c.capacity or 1 for c in rows.values())
     if extent < WARPGROUP_ROWS:
         raise Unsuited(f"{extent} rows are fewer than the {WARPGROUP_ROWS} of a warpgroup")
@@ -260,27 +284,33 @@ def _geometry(
     layouts = {}
     for c in rows.values():
         blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * warpgroups))
-        layouts[c.number] = warpgroup_rows(blocks, warpgroups)
+        layouts[c.number] = warpgroup_rows(blocks, warpgroups, paired)
     for c in columns.values():
         tiles = -(-(c.capacity or 1) // 8)
-        tiles += tiles % 2
+        # what may become a left operand, or leave in chunks, takes them in pairs
+        tiles += tiles % 2 if tiles > 1 or not base.swapped else 0
         needed = max(
             (p.k_extent for p in base.plans.values() if _consumes(axes, p, c.number)), default=0
         )
         layouts[c.number] = fragment_columns(max(tiles, needed // 8), 1, 32)
     found = replace(
-        base, warps=4 * warpgroups, row_warps=4 * warpgroups, layouts=layouts, accumulators=0
+        base,
+        warps=4 * warpgroups,
+        row_warps=4 * warpgroups,
+        layouts=layouts,
+        columns=frozenset(columns),
+        accumulators=0,
     )
     needed = used = 0
     for plan in base.distinct():
-        m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        assert m is not None and n is not None
-        padded = layouts[m.number].capacity * layouts[n.number].capacity
+        row, column = sides_of(axes, plan, base.swapped)
+        padded = layouts[row.number].capacity * layouts[column.number].capacity
         found.accumulators += padded // (WARPGROUP * warpgroups)
         used += padded * plan.k_extent
-        needed += (m.capacity or 1) * (n.capacity or 1) * plan.k_extent
-        if layouts[n.number].capacity > WIDEST_PIECE and layouts[n.number].capacity % WIDEST_PIECE:
-            raise Unsuited(f"{layouts[n.number].capacity} columns are no whole pieces")
+        needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
+        width = layouts[column.number].capacity
+        if width > WIDEST_PIECE and width % WIDEST_PIECE:
+            raise Unsuited(f"{width} columns are no whole pieces")
     beside = base.beside * 32 * base.warps
     found.beside = -(-beside // (WARPGROUP * warpgroups))
     found.accumulators += found.beside
@@ -293,52 +323,4 @@ def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:
         found = axes.of(value, axis)
         if found is not None and found.number == number:
             return True
-    return False
-
-
-# ------------------------------------------------------------------------------------------- cluster
-
-
-def _sharing(
-    nest: t.Nest, channels: tuple[Channel, ...], definitions: Definitions, target: Target
-) -> Sharing | None:
-    """A pair of CTAs along the grid loop whose operands are the smaller ones: the larger are shared. Only where both do the same
-    number of trips, and where products are all that a loop does."""
-    sites = [site for channel in channels for site in channel.sites]
-    if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
-        return None
-    if any(isinstance(op, t.Reduce) for op in all_ops(nest.body)):
-        return None
-    best: Sharing | None = None
-    most = 0
-    for digit in nest.grid:
-        if digit.step is None:
-            continue
-        index = digit.index
-        if any(_depends(syms_of(loop), index, definitions) for s in sites for loop in s.home):
-            continue
-        shared = {
-            load.out.id: member.bytes
-            for channel in channels
-            for site in channel.sites
-            for member, load in zip(channel.members, site.loads, strict=True)
-            if not _depends(syms_of(load), index, definitions)
-        }
-        total = sum(shared.values())
-        if 0 < len(shared) < sum(len(s.loads) for s in sites) and total > most:
-            best, most = Sharing(target.cluster_size, index, frozenset(shared)), total
-    return best
-
-
-def _depends(syms: Iterable[Sym], index: Var, definitions: Definitions) -> bool:
-    """Whether symbolic integers depend on a grid loop's trip, through loaded scalars too."""
-    for sym in syms:
-        for var in sym.variables:
-            if var == index:
-                return True
-            if var.kind == "value":
-                op = definitions.defining[var.key]
-                inner = [*syms_of(op), *(Sym.of(Var("", "value", v.id)) for v in operands(op))]
-                if _depends(inner, index, definitions):
-                    return True
     return False

@@ -217,16 +217,28 @@ def producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> f
 
 
 def with_slots(
-    channels: tuple[Channel, ...], target: Target, stages: int | None, leaving: int
+    channels: tuple[Channel, ...],
+    target: Target,
+    stages: int | None,
+    leaving: int,
+    streamed: frozenset[int] = frozenset(),
 ) -> tuple[Channel, ...]:
     """Ring depths from the shared memory of a block: two slots at least in a loop, two of what an instance loads once, so that the next
-    instance's is under way; then as many as fit, the same for all. `leaving`: bytes of what leaves the block."""
+    instance's is under way; then as many as fit, the same for all. `leaving`: bytes of what leaves the block. `streamed`: values of the
+    loads that memory's latency must be hidden for, with as many bytes under way as the target's table says."""
     room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.in_loop)
     ring = sum(c.bytes for c in channels if c.in_loop)
     twice = 2 * (fixed + ring) <= room
     fixed *= 2 if twice else 1
-    slots = min(MOST_SLOTS, (room - fixed) // ring) if ring else 1
+    under_way = sum(
+        member.bytes
+        for c in channels
+        for member, load in zip(c.members, c.sites[0].loads, strict=True)
+        if c.in_loop and load.out.id in streamed
+    )
+    most = max(MOST_SLOTS, -(-target.bytes_under_way // under_way) if under_way else 0)
+    slots = min(most, (room - fixed) // ring) if ring else 1
     if stages is not None:
         slots = min(slots, max(2, stages))
     if fixed > room or (ring and slots < 2):

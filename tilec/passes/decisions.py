@@ -121,6 +121,11 @@ def _products(variant: Variant, kernel: k.Kernel) -> Note:
         **({} if instructions else {"stages": variant.stages}),
         "accumulators_per_thread": products.accumulators,
         "padding_waste": round(products.waste, 4),
+        **(
+            {"computed": "transposed: columns are the instruction's rows"}
+            if products.swapped
+            else {}
+        ),
         "instructions": instructions
         or [
             {

@@ -49,6 +49,9 @@ from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
+LEAST_STREAM_SLOTS = 5
+"""Of a ring that hides memory's latency: with fewer the copies come in lumps (measured on an H200)."""
+
 Snapshot = Callable[[str, object], None]
 """Called with a pass' name and its result."""
 
@@ -210,13 +213,22 @@ def _asynchronous(
     return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
 
 
-def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
-    """Whether every nest with products takes the target's asynchronous form."""
+def _is_deep(variant: Variant) -> bool:
+    """Whether there are streams, in rings of enough slots."""
+    form = variant.asynchronous
+    if form is None or not form.streams:
+        return False
+    return all(c.slots >= LEAST_STREAM_SLOTS for c in form.channels if c.in_loop)
+
+
+def suits(program: t.Program, target: Target, candidate: Candidate, streams: bool = False) -> bool:
+    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    read once."""
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = _cleaned(program, nest)
             forms, _ = _asynchronous(program, nest, target, candidate)
-            if not forms:
+            if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
     return True
 
@@ -297,6 +309,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
             )
         )
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
+    form = variant.asynchronous
     return Launch(
         kernel.name,
         _numbers(_condition(kernel, variant), numeric),
@@ -305,7 +318,10 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if variant.asynchronous is not None else 0,
+        1 if form is not None else 0,
+        # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
+        even=form is not None and bool(form.streams),
+        early=kernel.early,
     )
 
 

@@ -101,6 +101,8 @@ class Products:
     waste: float = 0.0
     origin: Mapping[int, int] = field(default_factory=dict)
     """of a copied product's result the one that it is a copy of: both are in the same registers"""
+    swapped: bool = False
+    """products are computed transposed: their columns are the instruction's rows"""
 
     def distinct(self) -> list[ProductPlan]:
         """One plan for each set of accumulators."""

@@ -11,6 +11,7 @@ from tilec.ir.launch import TensorMapArgument
 
 Note = dict[str, object]
 
+_POLICY = "read once by the grid and, up to a size, the first to leave the L2"
 TRANSPORT = "bulk copy through a tensor map"
 
 
@@ -39,6 +40,10 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         "channels": _channels(kernel, roles),
         "departures": [],
     }
+    if kernel.early:
+        walked["launch"] = (
+            "begins while the kernel in front of it ends, and waits for that one itself"
+        )
     if kernel.cluster > 1:
         walked["cluster"] = {"ctas": kernel.cluster, "neighbours_along": kernel.cluster_digit}
     if sends:
@@ -76,6 +81,8 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             how = f"{TRANSPORT} to shared memory, `{op.buffer.name}`"
             if op.peers > 1:
                 how += f", {_dealt(op)}"
+            if op.policy:
+                how += f", {_POLICY}"
             return {
                 "what": "load",
                 "tensor": tensor_of(kernel, op.map),
@@ -85,6 +92,9 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.BarrierWait():
             how = "until the slot is free" if filling else "until the tiles have landed"
             return {"what": "wait", "how": f"{how}, `{op.barrier}`"}
+        case a.LeftLoad():
+            how = f"to registers, `{op.target.name}`: products do not read it across"
+            return {"what": "stage", "how": f"left operand from {_shared(op.tile)} {how}"}
         case a.WarpgroupProduct():
             left = "registers" if isinstance(op.a, k.Fragment) else _shared(op.a)
             return {
@@ -186,6 +196,8 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
             }
             if op.peers > 1:
                 tile["multicast"] = _dealt(op)
+            if op.policy:
+                tile["cache"] = _POLICY
             tiles.setdefault(op.ring, {})[op.buffer.name] = tile
     return [
         {**note, "filled": list(filled[ring]), "tiles": list(tiles[ring].values())}

@@ -5,7 +5,7 @@ every other bracket parameter is a *program* parameter, part of the meaning.
 
 The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are those of the target's table in
 the order declared, 128, 128, 64, 64, … on most; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
-4096 elements.
+4096 elements. Sizes that a pass chose for what it knows of the program (`chosen`) go before all of these.
 """
 
 from __future__ import annotations
@@ -199,9 +199,10 @@ def make_candidate(
     *,
     elsewhere: Collection[str] = (),
     product_tiles: Sequence[int] = PRODUCT_TILES,
+    chosen: Mapping[str, int] | None = None,
 ) -> Candidate | None:
     """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file,
-    `product_tiles` the target's `auto` tile sizes of a kernel with a product. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
+    `product_tiles` the target's `auto` tile sizes of a kernel with a product, `chosen` some that go before them. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
@@ -212,6 +213,7 @@ def make_candidate(
     given = _options(kernel, tiles, options, sink)
     tuned = _tune(planner, brackets, tiles)
     automatic = _automatic(kernel, tiles, given, product_tiles)
+    automatic |= {name: (chosen or {}).get(name, number) for name, number in automatic.items()}
     for bracket in kernel.brackets:
         _choose(planner, bracket, tiles, given, tuned, automatic)
     warps, stages, mma, math = _schedule(planner, tuned)

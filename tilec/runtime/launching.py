@@ -208,7 +208,11 @@ def _grid(launch: Launch, env: Mapping[str, HostValue], multiprocessors: int) ->
     grid = -(-evaluate_sym(launch.grid, env) // cluster) * cluster
     if not launch.resident:
         return grid
-    return min(grid, max(cluster, multiprocessors * launch.resident // cluster * cluster))
+    most = min(grid, max(cluster, multiprocessors * launch.resident // cluster * cluster))
+    if not launch.even or grid <= 0:
+        return most
+    rounds = -(-grid // most)
+    return -(-grid // (rounds * cluster)) * cluster
 
 
 def _pack(

@@ -73,6 +73,14 @@ class Target:
     """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
     cluster_size: int = 1
     """CTAs that share operands: larger clusters leave multiprocessors idle where these come in uneven groups"""
+    stream_tiles: tuple[tuple[int, int], ...] = ()
+    """`auto` tile sizes of a product one of whose sides is short, of the other side and of the consumed axis: the first with which its
+    rings are deep enough"""
+    bytes_under_way: int = 0
+    """of an operand that the grid reads once, in a ring of a CTA alone on its multiprocessor: what hides memory's latency, and some"""
+    evict_first_below: int = 0
+    """bytes of such an operand up to which it leaves the L2 before anything else: a few times the L2. Lines that others have written
+    then stay there, and what reads memory does not wait until they are written back; of a larger operand all is written back anyway"""
     features: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
 
@@ -141,6 +149,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (24, 112)}, cluster_size=2,
+               stream_tiles=((64, 128), (64, 64)), bytes_under_way=96 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),

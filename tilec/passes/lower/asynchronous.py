@@ -16,14 +16,15 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
-from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.products import accumulators, products_of
-from tilec.passes.products import InRegisters, ProductPlan, Staged
+from tilec.passes.lower.warpgroup import load_left, start_product
+from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
@@ -50,6 +51,8 @@ class Roles:
         """by id of the operand's value"""
         self.barriers: list[a.Barrier] = []
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
+        self.policies: dict[str, a.CachePolicy] = {}
+        """by name of the tensor"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
@@ -101,7 +104,7 @@ class Roles:
         context.scalars, context.value_names = scalars, names
         context.names.used = words
         body, context.out = tuple(context.out), outer
-        return (*self._declarations(filled=False), a.Instances(body))
+        return (*self._declarations(filled=False), *self.policies.values(), a.Instances(body))
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
@@ -148,7 +151,11 @@ class Roles:
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
             a.BarrierExpect(full, ring, channel.bytes, span=span),
         ]
-        for operand, load in zip(site.operands, site.loads, strict=True):
+        streamed = {s.value for s in self.form.streams}
+        # what comes from memory sets out before what the L2 has
+        for operand, load in sorted(
+            zip(site.operands, site.loads, strict=True), key=lambda x: x[1].out.id not in streamed
+        ):
             self._copy(self.buffers[operand.source.id], load, ring, full)
         context.out.append(a.RingAdvance(ring))
 
@@ -175,9 +182,28 @@ class Roles:
                 len(box.dims) - 1 - box.row,
                 peers,
                 share,
+                "" if shared else self._policy(load),
                 span=load.span,
             )
         )
+
+    def _policy(self, load: t.Load) -> str:
+        """The name of the cache policy of a load, "" for the usual one."""
+        context = self.context
+        limit = products_of(context).target.evict_first_below
+        stream = next((s for s in self.form.streams if s.value == load.out.id), None)
+        if stream is None or not limit:
+            return ""
+        tensor = load.access.tensor
+        if tensor not in self.policies:
+            name = context.names.unique(f"{tensor}_policy")
+            size = context.index(stream.bytes, wide=True)
+            first: k.Expr = k.Apply("le", (size, k.Literal_(limit, I32)), BOOL)
+            if stream.times != Sym.of(1):
+                once = k.Apply("eq", (context.index(stream.times), k.Literal_(1, I32)), BOOL)
+                first = k.Apply("and", (once, first), BOOL)
+            self.policies[tensor] = a.CachePolicy(name, first, span=load.span)
+        return self.policies[tensor].name
 
     def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
@@ -210,7 +236,10 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
-        body = renewed(body, self.context.variant.level.axes.values())
+        axes = list(self.context.variant.level.axes.values())
+        if products_of(self.context).swapped:
+            axes += self.context.extra_axes
+        body = renewed(body, axes)
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]
@@ -257,6 +286,7 @@ class Roles:
         plan = products_of(context).plans[op.out.id]
         target = accumulators(context, op)
         left = left_operand(context, plan.a, op) if isinstance(plan.a, InRegisters) else None
+        turned = op.out.id in self.form.turned
         staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
         sites = {self.site_of[o.source.id]: self.channel_of[o.source.id] for o in staged}
         for site, channel in sites.items():
@@ -267,10 +297,14 @@ class Roles:
             if isinstance(site.last, t.Dot) and site.first is op:
                 self._clear_edges(operand, op.span)
         first, last = self._turn(op)
+        if turned:
+            left = load_left(context, self.form, op, plan, self._tile)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
-        context.out.append(self._start(op, plan, target, left))
+        continues = self._continues(op)
+        start = start_product(context, self.form, op, plan, target, left, continues, self._tile)
+        context.out.append(start)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if self.delayed is op:
             self._delay(op, ending)
@@ -360,42 +394,6 @@ class Roles:
         ring = self.rings[self.channel_of[number]]
         return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
 
-    def _start(
-        self, op: t.Dot, plan: ProductPlan, target: k.Fragment, left: k.Fragment | None
-    ) -> a.WarpgroupProduct:
-        context = self.context
-        row, col = context.loop_axes(op.out)
-        assert row is not None and col is not None and isinstance(plan.b, Staged)
-        columns = col.layout.capacity
-        types = self.form.types[op.out.id]
-        blocks = row.layout.steps // 2
-        first = f"warpgroup * {64 * blocks}" if self.form.warpgroups > 1 else "0"
-        staged = plan.a if isinstance(plan.a, Staged) else None
-        operand: k.TileAddress | k.Fragment
-        if staged is not None:
-            operand = self._tile(staged)
-        else:
-            assert left is not None
-            operand = left
-        return a.WarpgroupProduct(
-            target,
-            types,
-            plan.k_extent,
-            32 * 8 // op.a.type.dtype.bits,
-            operand,
-            self._tile(plan.b),
-            staged is not None and staged.k_axis == 0,
-            plan.b.k_axis == 0,
-            blocks,
-            columns,
-            min(columns, WIDEST_PIECE),
-            first,
-            types in TRANSPOSABLE,
-            op.accumulate is None,
-            self._continues(op),
-            span=op.span,
-        )
-
     def _continues(self, op: t.Dot) -> k.Expr | None:
         """Where the accumulators were not filled: whether the product adds to them."""
         around = self.context.definitions.loops[op.out.id]
@@ -415,7 +413,9 @@ class Roles:
         dot = running_sum(loop, self.context.definitions)
         sites = self._sites_of(dot) if dot is not None else []
         alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
-        return dot if alone else None
+        # the next trip overwrites registers that a product reads
+        turned = dot is not None and dot.out.id in self.form.turned
+        return dot if alone and not turned else None
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
@@ -505,6 +505,8 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         barriers=tuple(roles.barriers),
         cluster=sharing.size if sharing else 1,
         cluster_digit=digit,
+        # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
+        early=bool(form.streams),
         grid=tuple(
             replace(d, backwards=False, paired=True) if d.backwards and d is kernel.grid[-1] else d
             for d in kernel.grid

@@ -53,6 +53,8 @@ class Body(AddressBuilder):
         self.uses: dict[int, int] = {}
         self.local_names: set[str] = set()
         self.reloaded: dict[str, k.Fragment] = {}
+        self.along: k.LoopAxis | None = None
+        """the axis along which single elements are neighbours in memory: inside, an address of a row is needed once"""
         self.held: dict[str, k.Fragment] = {}
         """fragments that the walk reads"""
 
@@ -345,6 +347,8 @@ class Body(AddressBuilder):
         if len(self.axes) != 2 or any(a.layout.is_blocked or a.layout.streams for a in self.axes):
             return self.axes
         outer, inner = self.axes
+        if self.along is outer:
+            return inner, outer
         if self._registers_along(inner, outer) > self._registers_along(outer, inner):
             return inner, outer
         return self.axes

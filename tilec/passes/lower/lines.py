@@ -1,19 +1,28 @@
-"""Stores of products' tiles in lines of 16 bytes, joined from the pairs that four lanes hold."""
+"""Stores of products' tiles in vectors that the lanes of a warp join: lines of 16 bytes, or pairs across those that lanes hold."""
 
 from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.layouts import fragment_lines
+from tilec.ir.layouts import (
+    fragment_lines,
+    is_paired,
+    is_transposable,
+    paired_rows,
+    single_columns,
+    transposed_columns,
+    transposed_rows,
+)
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords, vector_access
-from tilec.passes.lower.context import Context
+from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import unrounded
 from tilec.source.text import Span
 
 
 def store_lines(context: Context, op: t.Store) -> bool:
-    """Store a tile of accumulators' shape in lines of 16 bytes, joined from four lanes' pairs; says whether that form applies."""
+    """Store a tile of accumulators' shape in lines of 16 bytes, joined from four lanes' pairs, or across the pairs, from transposed
+    blocks or neighbouring rows; says whether one of these forms applies."""
     found = context.axes.of_access(op)
     bits = context.program.tensor(op.access.tensor).dtype.bits
     if (
@@ -26,30 +35,76 @@ def store_lines(context: Context, op: t.Store) -> bool:
     if any(c is None for c in found):
         return False
     row, col = (context.variant.level.axes[c.number] for c in found if c is not None)
-    if row.layout.is_blocked or col.layout.is_blocked or not col.vectorised or col.layout.steps % 4:
+    if row.layout.is_blocked or col.layout.is_blocked:
         return False
+    if row.vectorised and is_paired(col.layout):
+        single = k.LoopAxis(f"{row.name}_single", single_columns(row.layout), row.extent)
+        line = k.LoopAxis(f"{col.name}_pair", paired_rows(col.layout), col.extent, True)
+        return _store_walk(context, op, (row, col), (single, line))
+    if col.vectorised and col.layout.steps % 4 == 0:
+        line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
+        return _store_walk(context, op, (row, col), (row, line))
+    if row.vectorised and not col.vectorised and is_transposable(col.layout):
+        across = k.LoopAxis(f"{row.name}_turned", transposed_columns(row.layout), row.extent)
+        line = k.LoopAxis(f"{col.name}_pair", transposed_rows(col.layout), col.extent, True)
+        return _store_walk(context, op, (row, col), (across, line))
+    return False
+
+
+def _store_walk(
+    context: Context,
+    op: t.Store,
+    axes: tuple[k.LoopAxis, k.LoopAxis],
+    walk: tuple[k.LoopAxis, k.LoopAxis],
+) -> bool:
+    """Store a tile with these axes in vectors along the last axis of the walk; says whether whole ones can be stored."""
     rep = context.program.tensor(op.access.tensor).dtype
-    line = k.LoopAxis(f"{col.name}_line", fragment_lines(col.layout), col.extent, True)
-    coords: Coords = (row, line)
-    body = Body(context, (row, line))
+    across, line = walk
+    body = Body(context, walk)
     mark = context.mark()
-    address = body.address(op.access, coords, writable=True, span_op=op)
+    address = body.address(op.access, walk, writable=True, span_op=op)
     guards = address.guards
-    guards.add(body.presence(op.value, coords))
+    guards.add(body.presence(op.value, walk))
     if not vector_access(address, line) or guards.tails or guards.element:
         context.undo(mark)
         return False
-    context.extra_axes.append(line)
-    axes = context.ordered((row, col))
-    source = k.Fragment(context.names.unique(f"{op.access.tensor}_out"), op.value.type.dtype, axes)
-    rounded_fragment(context, op.value, (row, col), source, op.span)
-    joined = k.Fragment(body.local_name(f"{op.access.tensor}_line"), rep, (line,), local=True)
-    body.loads.append(k.GatherLine(joined, source, row, line, span=op.span))
+    context.extra_axes += [axis for axis in walk if axis not in axes]
+    form: type[k.GatherLine | k.TransposeBlock | k.JoinRows] = k.GatherLine
+    if across not in axes:
+        form = k.JoinRows if is_paired(axes[1].layout) else k.TransposeBlock
+    if form is k.JoinRows:
+        source = _unrounded_fragment(context, op, axes)
+    else:
+        name = context.names.unique(f"{op.access.tensor}_out")
+        source = k.Fragment(name, op.value.type.dtype, context.ordered(axes))
+        rounded_fragment(context, op.value, axes, source, op.span)
+    packed = source.rep if form is k.JoinRows else rep
+    joined = k.Fragment(body.local_name(f"{op.access.tensor}_line"), packed, (line,), local=True)
+    body.loads.append(form(joined, source, across, line, span=op.span))
     store = k.StoreVector(
         joined, rep, address.pointer, address.vector, True, tuple(guards.vector), None, span=op.span
     )
     body.finish(Guards(), [], [store], op.span)
     return True
+
+
+def _unrounded_fragment(
+    context: Context, op: t.Store, axes: tuple[k.LoopAxis, k.LoopAxis]
+) -> k.Fragment:
+    """A tile in registers before it is rounded: a thread's own pairs are rounded as they leave, since a rounded tile beside the
+    accumulators takes too many registers."""
+    value = unrounded(context, op.value)
+    held = context.fragments.get(value.id)
+    if held is not None and held.axes == context.ordered(axes):
+        return held
+    body = Body(context, context.ordered(axes))
+    body.count(value)
+    expr = converted(body.value(value, axes), compute_type(value.type.dtype))
+    name = context.names.unique(f"{op.access.tensor}_out")
+    fragment = k.Fragment(name, expr.rep, context.ordered(axes))
+    context.out.append(k.Declare(fragment, None, span=op.span))
+    body.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
+    return fragment
 
 
 def rounded_fragment(

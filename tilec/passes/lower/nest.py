@@ -388,6 +388,7 @@ class _Statements:
                     span=op.span,
                 )
                 inside.append(store)
+                body.along = coords[-1] if coords else None
             common = (
                 list(guards.vector) if common is None else [g for g in common if g in guards.vector]
             )
@@ -396,7 +397,9 @@ class _Statements:
             for op in after
             if isinstance(op, k.StoreVector | w.StoreWindow)
         ]
-        lifted = Guards(vector=common or [])
+        # a condition around a row's elements would be taken for all rows at once, and keep all addresses in registers
+        across = len(axes) == 2 and body.along is axes[0]
+        lifted = Guards(vector=[] if across else common or [])
         if axes:
             body.finish(lifted, inside, after, group[0].span)
         else:

@@ -76,7 +76,7 @@ CODES: dict[str, CodeEntry] = {
     "W0603": CodeEntry(
         "products run on the slower of the target's two paths",
         "The target multiplies by warpgroups that bulk copies feed, and something in the kernel does not suit that form: an operand "
-        "that is computed or gathered, a product in a branch, `print` or `assert`, fewer than 64 rows. The kernel is right, and uses "
+        "that is computed or gathered, a product in a branch, `print` or `assert`, fewer than 64 rows and columns. The kernel is right, and uses "
         "`mma.sync`.",
     ),
     "W0604": CodeEntry(

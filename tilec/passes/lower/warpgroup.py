@@ -1,0 +1,103 @@
+"""The products of warpgroups themselves: which operand is the instruction's left one, and where each is.
+
+acc += a[i, k] @ b[k, j]        warpgroup_product acc += a_tiles @ b_tiles
+                                swapped: acc += b_tiles @ a_tiles, where rows of registers are columns of acc
+                                turned: left_load b_left = b_tiles, and acc += b_left @ a_tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.lower.context import Context
+from tilec.passes.lower.products import products_of
+from tilec.passes.products import ProductPlan, Staged
+
+STEP_BYTES = 32
+"""Of the consumed axis that one instruction takes (PTX ISA, wgmma)."""
+
+Tiles: TypeAlias = Callable[[Staged], k.TileAddress]
+"""Where a staged operand is."""
+
+
+def load_left(
+    context: Context, form: Asynchronous, op: t.Dot, plan: ProductPlan, tiles: Tiles
+) -> k.Fragment:
+    """The left operand of a product into registers, from the tile of its columns."""
+    swapped = products_of(context).swapped
+    operand = plan.b if swapped else plan.a
+    row = context.loop_axes(op.out)[int(swapped)]
+    assert isinstance(operand, Staged) and operand.load is not None and row is not None
+    name = context.names.unique(f"{operand.load.access.tensor}_left")
+    target = k.Fragment(name, operand.source.type.dtype, ())
+    blocks = row.layout.steps // 2
+    context.out.append(
+        a.LeftLoad(
+            target,
+            tiles(operand),
+            plan.k_extent,
+            STEP_BYTES * 8 // op.a.type.dtype.bits,
+            blocks,
+            _first_row(form, blocks),
+            span=op.span,
+        )
+    )
+    return target
+
+
+def start_product(
+    context: Context,
+    form: Asynchronous,
+    op: t.Dot,
+    plan: ProductPlan,
+    target: k.Fragment,
+    left: k.Fragment | None,
+    continues: k.Expr | None,
+    tiles: Tiles,
+) -> a.WarpgroupProduct:
+    """The op that starts a product; `left` is its left operand where that is in registers."""
+    row, col = context.loop_axes(op.out)
+    first, second = plan.a, plan.b
+    if products_of(context).swapped:
+        assert isinstance(plan.a, Staged)
+        row, col, first, second = col, row, plan.b, plan.a
+    assert row is not None and col is not None
+    columns = col.layout.capacity
+    types = form.types[op.out.id]
+    blocks = row.layout.steps // 2
+    staged = first if isinstance(first, Staged) and left is None else None
+    operand: k.TileAddress | k.Fragment
+    if staged is not None:
+        operand = tiles(staged)
+    else:
+        assert left is not None
+        operand = left
+    return a.WarpgroupProduct(
+        target,
+        types,
+        plan.k_extent,
+        STEP_BYTES * 8 // op.a.type.dtype.bits,
+        operand,
+        tiles(second),
+        staged is not None and staged.k_axis == 0,
+        second.k_axis == 0,
+        blocks,
+        columns,
+        min(columns, WIDEST_PIECE),
+        _first_row(form, blocks),
+        types in TRANSPOSABLE,
+        op.accumulate is None,
+        continues,
+        op.out.id in form.turned,
+        span=op.span,
+    )
+
+
+def _first_row(form: Asynchronous, blocks: int) -> str:
+    """The first row of a warpgroup with so many blocks, as C++."""
+    return f"warpgroup * {64 * blocks}" if form.warpgroups > 1 else "0"

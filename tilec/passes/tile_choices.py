@@ -1,0 +1,92 @@
+"""`auto` tile sizes that depend on what a program says of its products, beside the target's table.
+
+A side that is known to be short: the other operand is read once, and its transport is all the work.
+
+    require M <= 16
+    for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
+
+The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym
+from tilec.passes.uses import all_ops
+from tilec.targets.table import Target
+
+MOST_ROWS = 128
+"""Longer sides are multiplied often enough that the tensor cores are what limits."""
+TABLE_BITS = 16
+"""Of the elements that tables of tile sizes count."""
+LEAST_ROWS = 8
+"""The narrowest product."""
+
+
+def few_rows(program: t.Program, target: Target) -> tuple[Mapping[str, int], ...]:
+    """Choices of tile sizes by name, best first: the short side as a power of two, the other one and the consumed axis from the
+    target's table. () where no side of the program's products is short, or where its products differ."""
+    found: set[tuple[str, str, str, int]] = set()
+    for nest in program.nests:
+        bounds = _bounds(program, nest)
+        for op in all_ops(nest.body):
+            if not isinstance(op, t.Dot) or op.out.type.rank != 2:
+                continue
+            sides = [_tile(op.out.type.axes[n].extent) for n in (0, 1)]
+            consumed = _tile(op.a.type.axes[1].extent)
+            for short, other in (sides, sides[::-1]):
+                bound = bounds.get(short)
+                if bound is not None and bound <= MOST_ROWS and bounds.get(other) is None:
+                    found.add((short, other, consumed, bound))
+                    break
+            else:
+                return ()
+    if len(found) != 1:
+        return ()
+    ((short, other, consumed, bound),) = found
+    if not all((short, other, consumed)):
+        return ()
+    rows = max(LEAST_ROWS, 1 << (bound - 1).bit_length())
+    _, bits = consumed_axis(program) or (consumed, TABLE_BITS)
+    return tuple(
+        {short: rows, other: wide, consumed: deep * TABLE_BITS // bits}
+        for wide, deep in target.stream_tiles
+    )
+
+
+def consumed_axis(program: t.Program) -> tuple[str, int] | None:
+    """The name of the tile size along which all products of a program consume, and the bits of their operands' elements; None where
+    they differ."""
+    found = {
+        (_tile(op.a.type.axes[-1].extent), op.a.type.dtype.bits, op.b.type.dtype.bits)
+        for nest in program.nests
+        for op in all_ops(nest.body)
+        if isinstance(op, t.Dot)
+    }
+    if len(found) != 1:
+        return None
+    ((name, left, right),) = found
+    return (name, left) if name and left == right and left in (8, 16, 32) else None
+
+
+def _tile(extent: Sym) -> str:
+    """The name of the tile size that an extent is, "" for others."""
+    variables = list(extent.variables)
+    named = len(variables) == 1 and variables[0].kind == "tile" and extent == Sym.of(variables[0])
+    return variables[0].name if named else ""
+
+
+def _bounds(program: t.Program, nest: t.Nest) -> dict[str, int | None]:
+    """Bounds of what the grid walks in steps of a tile size, by its name; None: not known."""
+    found: dict[str, int | None] = {}
+    for digit in nest.grid:
+        name = "" if digit.step is None else _tile(digit.step)
+        if name:
+            # in steps of one the trips are the coordinates
+            ones = replace(program, tiles={**program.tiles, name: 1})
+            found[name] = Facts.of(ones).upper_bound(digit.trips)
+    return found
