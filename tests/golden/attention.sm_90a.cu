@@ -397,6 +397,14 @@ __device__ __forceinline__ T uniform_int(T x) {
   return shuffle_from(x, 0);
 }
 
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -983,16 +991,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -1001,12 +1005,6 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[2], &top[2 * j + 1], 4);
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
-  }
-  fence_async();
-  __syncwarp();
-  if (lane == 0) {
-    tensor_store(map, chunk.panel(0, 0), at...);
-    bulk_commit();
   }
 }
 
@@ -1490,10 +1488,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
@@ -1502,9 +1501,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -1514,7 +1513,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -1530,18 +1529,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
       float max_tile_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1555,9 +1543,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY);
           }
         }
       }
@@ -1565,8 +1554,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-              max_tile_chains[i_step][j_chain_step]);
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -1582,27 +1571,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1611,8 +1582,70 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
+            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (__builtin_expect(any_lane(any_far), 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -1623,7 +1656,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1631,18 +1664,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1650,7 +1672,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -1658,7 +1682,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -1708,11 +1733,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -1743,22 +1767,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1770,8 +1783,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? product_2[i_step][j_step][j_sub]
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
                   product_2[i_step][j_step][j_sub]);
             }
           }
@@ -1780,7 +1794,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -1797,18 +1812,61 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1817,20 +1875,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -1841,7 +1899,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -1849,18 +1907,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -1868,7 +1915,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -1876,7 +1925,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -1922,11 +1972,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -1957,23 +2006,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end = T - BN * j_tile - BN;
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1987,8 +2025,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
+                  ? product_2[i_step][j_step][j_sub] : -INFINITY
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
                   ? product_2[i_step][j_step][j_sub] : -INFINITY);
             }
           }
@@ -1997,7 +2036,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -2014,31 +2054,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2048,8 +2065,75 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2060,7 +2144,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2068,18 +2152,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2087,7 +2160,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2095,7 +2170,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2172,14 +2248,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(T, BN);
-      const bool gt = size > 0;
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = gt ? l[i_step] : 0.0f;
-        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
+        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l[i_step]);
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
@@ -2199,14 +2273,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-            o_out_wide[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                : l_2[i_step]);
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 0], o_map, o_out[0], o_out[1], o_col, o_row,
-          o_at1, o_at0);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2214,14 +2286,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-            o_out_wide[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                : l_2[i_step]);
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 1], o_map, o_out[0] + 8, o_out[1] + 8, o_col
-          + 64, o_row, o_at1, o_at0);
+      if (lane_id() == 0) bulk_wait_read<0>();
+      __syncwarp();
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      fence_async();
+      __syncwarp();
+      if (lane_id() == 0) {
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+            o_at0);
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
+            o_at1, o_at0);
+        bulk_commit();
+      }
       const int i_end = S - BM * i_tile;
 
       // attention.tile:24  lse[b, h, i] = m + log(l)
@@ -2230,13 +2313,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         if (i_at < i_end && thread % 4 == 0) {
-          const float m_2 = gt ? m[i_step] : -INFINITY;
-          const float m_3 = m_2 * scale;
-          store_element(lse_at + i_at, m_3 + log_fast(l_2[i_step]));
+          const float m_2 = m[i_step] * scale;
+          store_element(lse_at + i_at, m_2 + log_fast(l_2[i_step]));
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2359,10 +2441,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
@@ -2371,9 +2454,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -2383,7 +2466,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -2399,18 +2482,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
       float max_tile_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile_chains[i_step][j_chain_step] = OpMax<float>::identity();
-        }
-      }
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2424,9 +2496,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
+                ? product[i_step][j_step][j_sub] : -INFINITY);
           }
         }
       }
@@ -2434,8 +2507,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-              max_tile_chains[i_step][j_chain_step]);
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
       #pragma unroll
@@ -2451,27 +2524,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2480,8 +2535,70 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
+            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (__builtin_expect(any_lane(any_far), 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -2492,7 +2609,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2500,18 +2617,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
       float sum_p_chains[kStepsI][kStepsJChain];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p_chains[i_step][j_chain_step] = OpSum<float>::identity();
-        }
-      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2519,7 +2625,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p_chains[i_step][j_chain_step] += p[i_step][j_step][j_sub];
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
           }
         }
       }
@@ -2527,7 +2635,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] += sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
+              + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -2577,11 +2686,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2612,22 +2720,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2639,8 +2736,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? product_2[i_step][j_step][j_sub]
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
                   product_2[i_step][j_step][j_sub]);
             }
           }
@@ -2649,7 +2747,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -2666,18 +2765,61 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2686,20 +2828,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2710,7 +2852,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2718,18 +2860,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2737,7 +2868,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2745,7 +2878,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -2791,11 +2925,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2826,23 +2959,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile_2[i_step] = OpMax<float>::identity();
-        }
         const int j_end = T - BN * j_tile - BN;
         float max_tile_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2_chains[i_step][j_chain_step] = OpMax<float>::identity();
-          }
-        }
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2856,8 +2978,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step]
-                  = OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
+                  ? product_2[i_step][j_step][j_sub] : -INFINITY
+                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
                   ? product_2[i_step][j_step][j_sub] : -INFINITY);
             }
           }
@@ -2866,7 +2989,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+            max_tile_2[i_step] = j_chain_step <= 0 ? max_tile_2_chains[i_step][j_chain_step]
+                : OpMax<float>::combine(max_tile_2[i_step],
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
@@ -2883,31 +3007,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2917,8 +3018,75 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (__builtin_expect(any_lane(any_far_2), 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2929,7 +3097,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2937,18 +3105,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_2[i_step] = OpSum<float>::identity();
-        }
         float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2_chains[i_step][j_chain_step] = OpSum<float>::identity();
-          }
-        }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
@@ -2956,7 +3113,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] += p_2[i_step][j_step][j_sub];
+              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
+                  + p_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2964,7 +3123,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] += sum_p_2_chains[i_step][j_chain_step];
+            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
           }
         }
 
@@ -3042,14 +3202,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(T, BN);
-      const bool gt = size > 0;
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = gt ? l[i_step] : 0.0f;
-        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
+        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l[i_step]);
       }
       const int i_end = S - BM * i_tile;
 
@@ -3070,8 +3228,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthT6> o_out;
             #pragma unroll
             for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-              o_out[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+              o_out[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                  : l_2[i_step]);
             }
             store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
           }
@@ -3084,13 +3242,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         if (i_at < i_end && thread % 4 == 0) {
-          const float m_2 = gt ? m[i_step] : -INFINITY;
-          const float m_3 = m_2 * scale;
-          store_element(lse_at + i_at, m_3 + log_fast(l_2[i_step]));
+          const float m_2 = m[i_step] * scale;
+          store_element(lse_at + i_at, m_2 + log_fast(l_2[i_step]));
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
   }
 }
 

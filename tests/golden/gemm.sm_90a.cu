@@ -924,16 +924,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -943,6 +939,18 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
   }
+}
+
+/// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
+/// kOthers youngest stores have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {
@@ -1331,6 +1339,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1360,7 +1369,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1502,6 +1511,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -1518,7 +1528,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1998,6 +2008,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2027,7 +2038,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2164,6 +2175,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -2180,7 +2192,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll

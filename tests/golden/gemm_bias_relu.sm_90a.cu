@@ -914,16 +914,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -933,6 +929,18 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
   }
+}
+
+/// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
+/// kOthers youngest stores have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {
@@ -1323,6 +1331,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1362,7 +1371,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1517,6 +1526,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -1543,7 +1553,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll

@@ -15,8 +15,8 @@ from tilec.jobs.explaining import (
     ExplainRequest,
     explain_compiled,
     explain_file,
-    rejected_candidates,
 )
+from tilec.jobs.rejected import rejected_candidates
 from tilec.source.diagnostics import TileError
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

@@ -251,7 +251,7 @@ class SendChunks(Op):
     """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
     a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
     those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
-    many, `least` at least; `only`: this one; none of them: all."""
+    many, `least` at least; `only`: these, under one fence; none of them: all."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "bulk"
@@ -267,13 +267,13 @@ class SendChunks(Op):
     trip: Expr | None = None
     trips: Expr | None = None
     least: int = 0
-    only: int | None = None
+    only: tuple[int, ...] = ()
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """Numbers of the chunks that may leave here."""
-        if self.only is not None:
-            return (self.only,)
+        if self.only:
+            return self.only
         all_chunks = range(self.blocks * self.panels)
         return tuple(n for n in all_chunks if self.trips is None or self.every * n >= self.least)
 

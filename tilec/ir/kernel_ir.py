@@ -139,11 +139,13 @@ class Assign(Op):
 
 @dataclass(frozen=True)
 class Accumulate(Op):
-    """`target = target op value` on the current element. `op` is sum, max, min, prod, any, all, argmax, argmin."""
+    """`target = target op value` on the current element; `target = value` where `first` holds. `op` is sum, max, min, prod, any, all,
+    argmax, argmin."""
 
     target: Fragment
     op: str
     value: Expr
+    first: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -310,6 +312,22 @@ class IfUniform(Op):
     @property
     def writes(self) -> tuple[str, ...]:
         return _collect(self.then + self.otherwise, "writes")
+
+
+@dataclass(frozen=True)
+class IfAnyLane(Op):
+    """A branch that a warp takes where the condition holds in one of its threads."""
+
+    condition: Expr
+    then: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.then, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.then, "writes")
 
 
 @dataclass(frozen=True)

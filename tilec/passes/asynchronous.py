@@ -41,8 +41,6 @@ CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
 """What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
 CHUNKS_UNDER_WAY = 2
 """Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
-LEAST_BESIDES = 30
-"""Registers of a consumer beside accumulators and packed operands: fewer spill, by ptxas."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 
@@ -125,7 +123,7 @@ def plan_asynchronous(
     streams = reuse.streams(products.swapped and widest < WARPGROUP_ROWS)
     sharing = None if streams else reuse.sharing(target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + left + LEAST_BESIDES > (registers[1] or 255):
+    if products.accumulators + left + target.consumer_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = None
     # chunks would take the place of slots of a stream's ring, whose copies cover the time that plain stores take
@@ -278,6 +276,9 @@ def _geometry(
     warpgroups = warps // 4 if warps else min(most, 2, -(-extent // WARPGROUP_ROWS))
     if extent % (WARPGROUP_ROWS * 3) == 0 and not warps and extent <= WARPGROUP_ROWS * 3:
         warpgroups = min(most, 3)
+    chained = any(isinstance(p.a, InRegisters) for p in base.plans.values())
+    if chained and extent == WARPGROUP_ROWS * 4 and not warps:
+        warpgroups = min(most, 4)  # what stands between two products hides behind those of others
     if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
     layouts = {}

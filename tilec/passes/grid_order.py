@@ -38,6 +38,18 @@ def rows_of_a_group(nest: t.Nest, definitions: Definitions) -> int:
     return ROWS_OF_A_GROUP if dots else 1
 
 
+def uneven_chain(program: t.Program) -> bool:
+    """Whether some loop with two products or more has more trips in one instance than in another."""
+    for nest in program.nests:
+        digits = {loop.index for loop in nest.grid}
+        for op in all_ops(nest.body):
+            if not isinstance(op, t.For) or not op.trips.variables & digits:
+                continue
+            if sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1:
+                return True
+    return False
+
+
 def _depends(value: t.Value, definitions: Definitions) -> set[Var]:
     """The trip numbers that a value depends on, through memory addresses, carried names and branches."""
     found: set[Var] = set()

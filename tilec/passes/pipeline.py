@@ -65,6 +65,8 @@ class Lowered:
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
+    programs: tuple[t.Program, ...]
+    """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
 
 
@@ -74,29 +76,30 @@ def run(
     candidate: Candidate,
     spell: Spelling,
     suffix: str = "",
-    snapshot: Snapshot = lambda name, result: None,
+    snapshot: Snapshot | None = None,
     general: tuple[t.Program, Candidate] | None = None,
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
     sizes of their own. Raises TileError with the code of what cannot be compiled."""
+    snapshot = snapshot or _no_snapshot
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
     base_name = spell(program.name)
     kernels: list[k.Kernel] = []
+    programs: list[t.Program] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     warnings: list[Diagnostic] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
-        snapshot("sink_stores", replace(program, nests=(nest,)))
-        forms, reason = _asynchronous(program, nest, target, candidate)
+        nest = _cleaned(program, nest, snapshot)
+        forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
         if forms and general is not None and len(program.nests) == 1:
             program, candidate = general
             (nest,) = program.nests
-            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            nest = _cleaned(program, nest)
         nest, axes = classify(program, nest)
         placement = place(nest)
         wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
@@ -124,10 +127,13 @@ def run(
                     break
                 variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
-            kernel = synchronize.run(retire.run(kernel))
+            kernel = retire.run(kernel)
+            snapshot("retire", kernel)
+            kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
+            programs.append(form.program)
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             condition, tiles = launches[-1].condition, form.program.tiles
             own = None if form.program is program else tiles
@@ -143,6 +149,7 @@ def run(
         workspace,
         total,
         tuple(decisions),
+        tuple(programs),
         tuple(warnings),
     )
 
@@ -160,8 +167,28 @@ class _Form:
     """what was done to the nest for it"""
 
 
+def _no_snapshot(name: str, result: object) -> None:
+    """Nobody looks."""
+
+
+def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot) -> t.Nest:
+    """The passes that no target and no form of products has a say in."""
+    for name, run_pass in (
+        ("eliminate_dead", eliminate_dead.run),
+        ("hoist", hoist.run),
+        ("sink_stores", sink_stores.run),
+    ):
+        nest = replace(nest, body=run_pass(nest.body))
+        snapshot(name, replace(program, nests=(nest,)))
+    return nest
+
+
 def _asynchronous(
-    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    snapshot: Snapshot = _no_snapshot,
 ) -> tuple[list[_Form], str]:
     """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
     if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
@@ -169,6 +196,7 @@ def _asynchronous(
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
     scheduled = schedule(program, nest)
+    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
@@ -198,7 +226,7 @@ def suits(program: t.Program, target: Target, candidate: Candidate, streams: boo
     read once."""
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            nest = _cleaned(program, nest)
             forms, _ = _asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False

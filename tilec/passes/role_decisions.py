@@ -142,7 +142,7 @@ def tensor_of(kernel: k.Kernel, name: str) -> str:
 def sent(op: a.SendChunks) -> str:
     """How a tile leaves."""
     size = f"{op.buffer.rows} x {op.buffer.cols}"
-    when = "as soon as it is packed" if op.only is not None else "under the next instance's loop"
+    when = "as soon as it is packed" if op.only else "under the next instance's loop"
     return f"bulk store through a tensor map, {size} of a warp at a time, {when}"
 
 

@@ -6,6 +6,7 @@ timed is the GPU's work and not Python's; "eager" in the table says where it is 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -227,11 +228,14 @@ def compare_with(
     summary: Callable[[list[float]], Timing],
     peak_megabytes: float,
     tolerance: Tolerance,
+    heard: Callable[[str, Callable[[], None], float], None] = lambda *_: None,
 ) -> Comparison:
-    """Time kernel and PyTorch in turn and compare their results; `summary` makes a Timing of times in µs."""
+    """Time kernel and PyTorch in turn and compare their results; `summary` makes a Timing of times in µs. `heard` is given the name of
+    the other side, what makes one call of it, and its median."""
     torch = import_torch()
     other = contender(torch, against, case, call)
     ours, theirs = bench.interleaved(gpu, flush, "read", [call.launch, other.run])
+    heard(against, other.run, statistics.median(theirs))
     close, greatest, used = True, 0.0, ""
     for tensor in case.written:
         if tensor.name not in other.results:

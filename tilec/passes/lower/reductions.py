@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -31,6 +33,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.ordered(kept),
         indexed=indexed,
     )
+    start = len(context.out)
     context.out.append(k.Declare(target, k.Identity(op.op, dtype), span=op.span))
     body = Body(context, context.ordered(coords))
     body.count(value)
@@ -50,8 +53,17 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         partial, axis, fast = chain
         number = Sym.of(Var(fast.step, "local")) % axis.layout.steps
         body.prelude.append(k.Let(axis.step, I32, k.Index(number, I32)))
-        body.finish(guards, [k.Accumulate(partial, op.op, element)], [], op.span)
         each = k.Accumulate(target, op.op, k.Element(partial, dtype))
+        first = None
+        if not guards.all:
+            # every chain begins with an element of its own instead of the neutral one
+            context.out[start] = k.Declare(target, None, span=op.span)
+            first = _is_first(fast)
+            each = replace(each, first=_at_most(axis.step, 0))
+        else:
+            neutral = k.Identity(op.op, target.rep)
+            context.out[-1] = k.Declare(partial, neutral, span=op.span)
+        body.finish(guards, [k.Accumulate(partial, op.op, element, first)], [], op.span)
         context.out.append(k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span))
     for n in op.axes:
         axis = coords[n]
@@ -97,8 +109,21 @@ def _chains(
             context.names.used.add(word)
     name = context.names.unique(f"{target.name}_chains")
     partial = k.Fragment(name, target.rep, (*target.axes, axis))
-    context.out.append(k.Declare(partial, k.Identity(op.op, target.rep), span=op.span))
+    context.out.append(k.Declare(partial, None, span=op.span))
     return partial, axis, fast
+
+
+def _is_first(fast: k.LoopAxis) -> k.Expr:
+    """Whether the current element is the first of its chain."""
+    early = _at_most(fast.step, CHAINS - 1)
+    if not fast.vectorised:
+        return early
+    return k.Apply("and", (early, _at_most(f"{fast.name}_sub", 0)), BOOL)
+
+
+def _at_most(name: str, number: int) -> k.Expr:
+    """A comparison of a loop's counter, which no loop that is unrolled evaluates."""
+    return k.Apply("le", (k.Local(name, I32), k.Literal_(number, I32)), BOOL)
 
 
 def lower_combine(context: Context, op: t.Combine) -> None:

@@ -100,4 +100,4 @@ def start_product(
 
 def _first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
-    return f"uniform_int(thread / 128) * {64 * blocks}" if form.warpgroups > 1 else "0"
+    return f"warpgroup * {64 * blocks}" if form.warpgroups > 1 else "0"
