@@ -239,3 +239,21 @@ def test_kernels_that_begin_early_wait_before_they_touch_memory(tmp_path: Path) 
     # with rows enough nothing is a stream
     path.write_text(PRODUCT, encoding="utf-8")
     assert "wait_prerequisites" not in compile_file(str(path), archs=("sm_90a",)).cu
+
+
+GROUPED = """kernel k(q: bf16[H, M, K], w: bf16[G, N, K]) -> c: bf16[H, M, N]:
+    require M <= 16
+    for h, i, j in parallel(H, M by 16, N by 64):
+        acc = zeros(f32, i, j)
+        for k in range(K by 64):
+            acc += q[h, i, k] @ w[h // 4, j, k].T
+        c[h, i, j] = acc
+"""
+
+
+def test_what_neighbours_read_too_is_no_stream_for_sure(tmp_path: Path) -> None:
+    found = policies(GROUPED, tmp_path)
+    # each matrix is for four of them: no launch with more than one has it read once
+    assert list(found) == ["w_policy"] and found["w_policy"].startswith("H == 1 && ")
+    own = policies(GROUPED.replace("h // 4", "h"), tmp_path)
+    assert list(own) == ["w_policy"] and not own["w_policy"].startswith("H")

@@ -66,12 +66,12 @@ class Reuse:
                 for member, load in zip(channel.members, site.loads, strict=True):
                     syms = list(syms_of(load))
                     inside = [x.index for x in site.home if isinstance(x, t.For)]
-                    if not all(self._depends(syms, index) for index in inside):
+                    if not all(_moves(syms, index) for index in inside):
                         continue
                     others = [
                         digit.trips
                         for digit in self.nest.grid
-                        if not self._depends(syms, digit.index) and not self._is_single(digit)
+                        if not _moves(syms, digit.index) and not self._is_single(digit)
                     ]
                     if others and not (few_rows and member.bytes == largest):
                         continue
@@ -126,3 +126,8 @@ class Reuse:
                     if self._depends(inner, index):
                         return True
         return False
+
+
+def _moves(syms: Iterable[Sym], index: Var) -> bool:
+    """Whether each trip of a loop is at another place: its number counts as it is, not rounded (`h // 4`) or looked up."""
+    return any(index in atoms for sym in syms for atoms, _ in sym.terms)
