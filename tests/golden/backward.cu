@@ -116,6 +116,19 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -363,7 +376,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -399,62 +418,73 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
 }
 
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+/// Those of the elements `at` to `at` + N from p that are among the first `count`, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -519,6 +549,34 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
       word -= zero;
     }
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
+  }
+  return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
   }
   return result;
 }
@@ -698,10 +756,12 @@ __device__ __forceinline__ void softmax_backward_body(const bf16_t* __restrict__
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -712,13 +772,13 @@ __device__ __forceinline__ void softmax_backward_body(const bf16_t* __restrict__
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -773,10 +833,12 @@ __device__ __forceinline__ void softmax_backward_body_2(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -793,13 +855,13 @@ __device__ __forceinline__ void softmax_backward_body_2(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -850,10 +912,12 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -869,13 +933,13 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -909,10 +973,12 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> y_tile = load_aligned<kWidthC>(y_at + c_at);
     const Vector<bf16_t, kWidthC> dy_tile = load_aligned<kWidthC>(dy_at + c_at);
+    const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+    const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float p = convert<float>(y_tile[c_sub]);
-      const float g = convert<float>(dy_tile[c_sub]);
+      const float p = y_tile_wide[c_sub];
+      const float g = dy_tile_wide[c_sub];
       sum_tile += p * g;
     }
   }
@@ -935,10 +1001,12 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
     const Vector<bf16_t, kWidthC> y_tile = load_aligned<kWidthC>(y_at_2 + c_at);
     const Vector<bf16_t, kWidthC> dy_tile = load_aligned<kWidthC>(dy_at_2 + c_at);
     Vector<float, kWidthC> dx_out;
+    const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+    const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float p = convert<float>(y_tile[c_sub]);
-      const float g = convert<float>(dy_tile[c_sub]);
+      const float p = y_tile_wide[c_sub];
+      const float g = dy_tile_wide[c_sub];
       dx_out[c_sub] = p * (g - sum_tile);
     }
     store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -958,26 +1026,26 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
   Vector<bf16_t, kWidthC> y_tile[kStepsC];
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     y_tile[c_step] = {};
     if (live && c_at < C) {
-      y_tile[c_step] = load_window<kWidthC>(y_at + c_at, y_end);
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
     }
   }
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
 
@@ -985,15 +1053,28 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1002,18 +1083,30 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -1035,26 +1128,26 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
   Vector<bf16_t, kWidthC> y_tile[kStepsC];
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     y_tile[c_step] = {};
     if (c_at < C) {
-      y_tile[c_step] = load_window<kWidthC>(y_at + c_at, y_end);
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
     }
   }
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
 
@@ -1062,15 +1155,28 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1084,18 +1190,30 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -1119,24 +1237,37 @@ __device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict
 
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
 
   // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at + c_at, y_end);
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at + c_at, dy_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_sub]);
-        const float g = convert<float>(dy_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at, c_at, y_room);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at, c_at, dy_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1150,24 +1281,40 @@ __device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict
 
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at_2 = y + int64_t{C} * r;
+  const int y_room_2 = window_room(y_at_2, y + int64_t{C} * R);
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at_2 = dy + int64_t{C} * r;
+  const int dy_room_2 = window_room(dy_at_2, dy + int64_t{C} * R);
 
   // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
   bf16_t* const dx_at = dx + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at_2 + c_at, y_end);
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2 + c_at, dy_end);
+      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at_2, c_at, y_room_2);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2, c_at, dy_room_2);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_sub]);
-        const float g = convert<float>(dy_tile[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -1730,11 +1877,13 @@ __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         sum_tile += g * n;
       }
     }
@@ -1747,15 +1896,14 @@ __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         dx_out[c_sub] = (g - n * div) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -1824,11 +1972,13 @@ __device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         sum_tile += g * n;
       }
     }
@@ -1847,15 +1997,14 @@ __device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         dx_out[c_sub] = (g - n * div) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -1920,11 +2069,13 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         sum_tile += g * n;
       }
     }
@@ -1942,15 +2093,14 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         dx_out[c_sub] = (g - n * div) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -1976,35 +2126,35 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -2012,16 +2162,30 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2032,20 +2196,32 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -2072,35 +2248,35 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -2108,16 +2284,30 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2133,20 +2323,32 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -2175,25 +2377,41 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
 
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
 
   // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at + c_at, dy_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_sub]) * convert<float>(weight_tile[c_sub]);
-        const float n = convert<float>(x_tile[c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at, c_at, dy_room);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2209,25 +2427,44 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at_2 = dy + int64_t{C} * r;
+  const int dy_room_2 = window_room(dy_at_2, dy + int64_t{C} * R);
 
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
 
   // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
   bf16_t* const dx_at = dx + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2 + c_at, dy_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2, c_at, dy_room_2);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_sub]) * convert<float>(weight_tile[c_sub]);
-        const float n = convert<float>(x_tile[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -2546,11 +2783,12 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
           if (live && c_at < c_end) {
             x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
           }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            sum_tile[c_step][c_sub] += convert<float>(dy_tile[c_sub])
-                * convert<float>(x_tile[c_sub]) * (live && r_at < r_end ? load_element(rstd_at
-                + r_at) : 0.0f);
+            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub] * (live
+                && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
       }
@@ -3085,10 +3323,11 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
         sum_g += g;
       }
     }
@@ -3101,13 +3340,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         sum_tile += g * n;
       }
     }
@@ -3120,15 +3359,14 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         dx_out[c_sub] = (g - div - n * div_2) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -3201,10 +3439,11 @@ __device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
         sum_g += g;
       }
     }
@@ -3222,13 +3461,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         sum_tile += g * n;
       }
     }
@@ -3247,15 +3486,14 @@ __device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         dx_out[c_sub] = (g - div - n * div_2) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -3324,10 +3562,11 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
         sum_g += g;
       }
     }
@@ -3345,13 +3584,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         sum_tile += g * n;
       }
     }
@@ -3369,15 +3608,14 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         dx_out[c_sub] = (g - div - n * div_2) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -3404,13 +3642,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const float* const mean_at = mean + r;
@@ -3419,22 +3657,22 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -3442,15 +3680,26 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   float sum_g = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
           sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
         }
       }
     }
@@ -3461,18 +3710,30 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -3483,20 +3744,32 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -3525,13 +3798,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const float* const mean_at = mean + r;
@@ -3540,22 +3813,22 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -3563,15 +3836,26 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   float sum_g = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
           sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
         }
       }
     }
@@ -3587,18 +3871,30 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -3614,20 +3910,32 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
@@ -4045,10 +4353,12 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
           if (live && c_at < c_end) {
             x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
           }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[r_step][c_step]);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = convert<float>(dy_tile[r_step][c_step][c_sub]);
-            sum_tile[c_step][c_sub] += g * (convert<float>(x_tile[c_sub]) - (live && r_at < r_end
+            const float g = dy_tile_wide[c_sub];
+            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub] - (live && r_at < r_end
                 ? load_element(mean_at + r_at) : 0.0f)) * (live && r_at < r_end
                 ? load_element(rstd_at + r_at) : 0.0f);
           }
@@ -4078,10 +4388,10 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
       #pragma unroll
       for (int c_step = 0; c_step < kStepsC; ++c_step) {
         if (r_at < r_end) {
-          const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[r_step][c_step]);
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[r_step][c_step]);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = convert<float>(dy_tile_again[c_sub]);
+            const float g = dy_tile_wide[c_sub];
             sum_g[c_step][c_sub] += g;
           }
         }

@@ -42,11 +42,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
-[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
-  float z;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -108,6 +108,13 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #else
   return float_to_bf16(low).bits | static_cast<uint32_t>(float_to_bf16(high).bits) << 16;
 #endif
+}
+
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
 }
 
 /// The type that moves kBytes in one memory instruction.
@@ -335,6 +342,10 @@ __device__ __forceinline__ T neg_wrap(T x) {
   return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -415,11 +426,24 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
   }
 }
 
-/// x/y within 2 ulp.
-[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
-  return divide_full(x, y);
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
 }
-[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
 
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
@@ -455,6 +479,34 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_aligned_partial(T* p, const Vector<T, N>& v, int count) {
   store_vector_partial<alignof(Vector<T, N>)>(p, v, count);
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -666,6 +718,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
   // dropout.tile:26  y[i] = where(u < keep, x[i].to(f32) / keep, 0.0)
   const bf16_t* const x_at = x + int64_t{BN} * i_tile;
   bf16_t* const y_at = y + int64_t{BN} * i_tile;
+  const Divisor by_keep = divisor(keep);
   if (i_end >= 1024) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -673,6 +726,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
       if (live) {
         const Vector<bf16_t, kWidthI> x_tile = load_aligned<kWidthI>(x_at + i_at);
         Vector<float, kWidthI> y_out;
+        const Vector<float, kWidthI> x_tile_wide = widen_vector(x_tile);
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
@@ -781,7 +835,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_by(x_tile_wide[i_sub], by_keep) : 0.0f;
         }
         store_aligned(y_at + i_at, convert_vector<bf16_t>(y_out));
       }
@@ -794,6 +848,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
         const Vector<bf16_t, kWidthI> x_tile = load_aligned_partial<kWidthI>(x_at + i_at,
             i_end - i_at);
         Vector<float, kWidthI> y_out;
+        const Vector<float, kWidthI> x_tile_wide = widen_vector(x_tile);
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
@@ -902,7 +957,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_by(x_tile_wide[i_sub], by_keep) : 0.0f;
         }
         store_aligned_partial(y_at + i_at, convert_vector<bf16_t>(y_out), i_end - i_at);
       }
@@ -981,6 +1036,7 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
   // dropout.tile:26  y[i] = where(u < keep, x[i].to(f32) / keep, 0.0)
   const bf16_t* const x_at = x + int64_t{BN} * i_tile;
   bf16_t* const y_at = y + int64_t{BN} * i_tile;
+  const Divisor by_keep = divisor(keep);
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = (i_step * kThreadsI + i_lane) * kWidthI;
@@ -1095,7 +1151,7 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
         const unsigned c3_11 = convert<unsigned>(p0_10);
         const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
         const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-        y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
+        y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
       }
       store_single(y_at + i_at, convert_vector<bf16_t>(y_out));
     }

@@ -49,6 +49,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
 [[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
   float z;
@@ -171,6 +178,19 @@ __device__ __forceinline__ uint32_t encode_f8(float x) {
 }
 [[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
   return a > b || a != a ? a : b;
+}
+
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
 }
 
 /// The type that moves kBytes in one memory instruction.
@@ -390,6 +410,25 @@ __device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
 }
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
 
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
+
 /// 1/sqrt(x) within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float rsqrt_fast(float x) { return rsqrt_approx(x); }
 [[maybe_unused]] __device__ __forceinline__ double rsqrt_fast(double x) { return ::rsqrt(x); }
@@ -483,7 +522,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -519,62 +564,73 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
 }
 
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+/// Those of the elements `at` to `at` + N from p that are among the first `count`, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -639,6 +695,34 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
       word -= zero;
     }
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
+  }
+  return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
   }
   return result;
 }
@@ -817,10 +901,11 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -846,13 +931,13 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         max_tile = OpMax<float>::combine(max_tile, abs_of(n));
       }
     }
@@ -866,24 +951,24 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -944,10 +1029,11 @@ __device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -979,13 +1065,13 @@ __device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         max_tile = OpMax<float>::combine(max_tile, abs_of(n));
       }
     }
@@ -1005,24 +1091,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1079,10 +1165,11 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -1113,13 +1200,13 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         max_tile = OpMax<float>::combine(max_tile, abs_of(n));
       }
     }
@@ -1138,24 +1225,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1183,24 +1270,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (live && c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -1208,15 +1295,26 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1229,10 +1327,10 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -1240,18 +1338,30 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   float max_tile = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1265,27 +1375,42 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1315,24 +1440,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -1340,15 +1465,26 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1366,10 +1502,10 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -1377,18 +1513,30 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   float max_tile = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1407,27 +1555,42 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1459,22 +1622,34 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   const bf16_t* const residual_at = residual + int64_t{C} * r;
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at + c_at,
-          residual_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at, c_at,
+          residual_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1495,22 +1670,40 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
   const bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+  const int residual_room_2 = window_room(residual_at_2, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2 + c_at,
-          residual_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2, c_at,
+          residual_room_2);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1526,32 +1719,54 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at_3 = x + int64_t{C} * r;
+  const int x_room_3 = window_room(x_at_3, x + int64_t{C} * R);
   const bf16_t* const residual_at_3 = residual + int64_t{C} * r;
+  const int residual_room_3 = window_room(residual_at_3, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   bf16_t* const residual_at_4 = residual + int64_t{C} * r;
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_3 + c_at,
-          residual_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3, c_at, x_room_3);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_3, c_at,
+          residual_room_3);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1653,6 +1868,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
@@ -1670,7 +1886,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
             + convert<float>(residual_tile_again[c_sub]);
         const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1786,6 +2002,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
@@ -1803,7 +2020,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
             + convert<float>(residual_tile_again[c_sub]);
         const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1897,6 +2114,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
@@ -1910,7 +2128,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restric
       const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
       const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
       residual_out[c_sub] = h;
-      y_out[c_sub] = div_fast(n, s);
+      y_out[c_sub] = div_by(n, by_s);
     }
     store_single(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out));
     store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));

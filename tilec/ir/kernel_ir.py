@@ -170,6 +170,32 @@ class Reload(Op):
 
 
 @dataclass(frozen=True)
+class WidenVector(Op):
+    """The current vector of `source` as floats; `walk` as in Reload, 0 for the first one."""
+
+    target: Fragment
+    source: Fragment
+    walk: int
+
+
+@dataclass(frozen=True)
+class AccumulateVector(Op):
+    """`target = target op …` of all elements of the current vector of `source`. `op` is max or min."""
+
+    target: Fragment
+    op: str
+    source: Fragment
+
+
+@dataclass(frozen=True)
+class LetDivisor(Op):
+    """What many elements are divided by, prepared once: `name` stands for `value` as the second argument of `div_by`."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
 class StoreVector(Op):
     """The current vector of `source`, converted to `rep`, to `pointer + offset`; as LoadVector."""
 
