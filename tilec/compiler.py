@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
@@ -274,7 +274,8 @@ def _compile_kernel(
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
     by_arch = {low.target.arch: low.kernels for low in lowered}
-    unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
+    whole = replace(program, tensors=plan.tensors)
+    unit = UnitKernel(_signature(item.syntax), whole, plan, kernels)
     return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import instance_loop
+from tilec.emit.grid import instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -128,6 +128,11 @@ class KernelWriter:
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
                 around = "\n".join(instance_loop(self.kernel, self.renderer, words))
+                text = macro(op, self, around, inner)
+            case k.InstanceQueue():
+                inner = self.block(op.body)
+                words = set(re.findall(r"\w+", inner))
+                around = "\n".join(queue_loop(self.kernel, self.renderer, words))
                 text = macro(op, self, around, inner)
             case a.Roles():
                 text = macro(op, self, self.block(op.producer), self.block(op.consumer))

@@ -115,6 +115,7 @@ class Assignment:
         self.transport = transport
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
+        before: tuple[Sym, Sym] | None = None
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -132,8 +133,10 @@ class Assignment:
                     batch,
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
+                    beyond=before,
                 )
             )
+            before = bound
         return result
 
     def _window(self) -> Window | None:

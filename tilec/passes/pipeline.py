@@ -3,7 +3,7 @@
 Tile IR   eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · retire · synchronize
+Kernel IR lower · retire · synchronize · queue
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
@@ -30,7 +30,7 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv
-from tilec.passes import eliminate_dead, hoist, retire, sink_stores, synchronize
+from tilec.passes import eliminate_dead, hoist, queue, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
@@ -63,6 +63,8 @@ class Lowered:
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
     warnings: tuple[Diagnostic, ...] = ()
+    temps: tuple[t.Tensor, ...] = ()
+    """tensors of the workspace beside the program's own"""
 
 
 def run(
@@ -84,6 +86,8 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     warnings: list[Diagnostic] = []
+    counter = queue.counter_name(program)
+    queued: list[tuple[Sym, Sym]] = []
     for number, nest in enumerate(program.nests):
         nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
         snapshot("sink_stores", replace(program, nests=(nest,)))
@@ -108,6 +112,7 @@ def run(
         warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
+        longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         for form in (*forms, *beside):
@@ -123,6 +128,10 @@ def run(
             snapshot("lower", kernel)
             kernel = synchronize.run(retire.run(kernel))
             snapshot("synchronize", kernel)
+            if "row_queue" in target.features and variant.beyond is not None:
+                kernel = queue.run(kernel, counter)
+                snapshot("queue", kernel)
+                longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)
             kernels.append(kernel)
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
@@ -132,8 +141,14 @@ def run(
                 describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
+        if longer:
+            queued.append(queue.shortest(longer))
+            cleared = queue.cleared(counter, base, suffix)
+            kernels.append(cleared)
+            steps.append(Step((_clearing(cleared, *queued[-1], numeric),), instances))
         steps.append(Step(tuple(launches), instances))
-    workspace, total = _workspace(program, numeric)
+    temps = queue.temps(counter, queued)
+    workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
     return Lowered(
         tuple(kernels),
         TargetPlan(target.arch, tuple(steps)),
@@ -141,6 +156,7 @@ def run(
         total,
         tuple(decisions),
         tuple(warnings),
+        temps,
     )
 
 
@@ -277,7 +293,17 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if variant.asynchronous is not None else 0,
+        1 if variant.asynchronous is not None else kernel.blocks_per_sm if kernel.queue else 0,
+    )
+
+
+def _clearing(
+    kernel: k.Kernel, extent: Sym, capacity: Sym, numeric: Callable[[Sym], Sym]
+) -> Launch:
+    """The launch that clears the counter of a queue, where rows are long enough for one."""
+    condition = t.HostOp(">", (extent, capacity))
+    return Launch(
+        kernel.name, _numbers(condition, numeric), Sym.of(1), kernel.threads, kernel.arguments
     )
 
 
@@ -333,16 +359,17 @@ def _workspace(
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
     numeric = Facts.of(program).numeric
+    largest = max(lowered, key=lambda x: len(x.workspace))
     return LaunchPlan(
         program.name,
-        program.tensors,
+        tuple(dict.fromkeys((*program.tensors, *(temp for x in lowered for temp in x.temps)))),
         program.dims,
         program.scalars,
         tuple(x.target for x in lowered),
         stride_scalars(program),
         tuple(replace(c, condition=_host_numbers(c.condition, numeric)) for c in program.contracts),
-        lowered[0].workspace,
-        lowered[0].workspace_bytes,
+        largest.workspace,
+        largest.workspace_bytes,
     )
 
 
