@@ -233,7 +233,7 @@ class Assignment:
             return []
         return [
             (threads, steps, ctas)
-            for threads, steps, ctas in cluster_levels(self.target, self.transport)
+            for threads, steps, ctas in cluster_levels(self.target, self.transport, self._streams())
             if held * steps <= self._budget(threads)
         ]
 
@@ -242,7 +242,8 @@ class Assignment:
         held = self._held_words(width)
         result = []
         transport = "aligned" if self.wide == 1 else self.transport
-        for threads, steps in levels(transport, self._streams(), self.window is not None):
+        clusters = bool(self._clusters(width))
+        for threads, steps in levels(transport, self._streams(), self.window is not None, clusters):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)

@@ -9,8 +9,8 @@
     sum_x = warp_combine sum_x_partial              announce_item
     store_vector y …                                store_cluster sum_x_partial
                                                     cta_sync (cluster)
-                                                    take_item
                                                     sum_x = warp_combine sum_x_partial
+                                                    take_item
                                                     cluster_arrive
                                                     store_vector y …
                                                   cluster_wait
@@ -62,9 +62,8 @@ def run(kernel: k.Kernel, counter: str) -> k.Kernel:
         *body[first:wait],
         k.ClusterWait(memory=True),
         k.AnnounceItem(buffer.name),
-        *body[wait + 1 : syncs[0] + 1],
+        *body[wait + 1 : reads[-1] + 1],
         k.TakeItem(buffer.name),
-        *body[syncs[0] + 1 : reads[-1] + 1],
         k.ClusterArrive(memory=True),
         *body[reads[-1] + 1 :],
     )

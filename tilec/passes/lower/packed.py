@@ -39,8 +39,14 @@ def packs(fragment: k.Fragment) -> bool:
     return fragment.rep == BF16 and fast is not None and fast.layout.vector % 2 == 0
 
 
+LONG_WALK = 64
+"""Operations an element from which on each is widened in its turn: a whole wide vector would take registers for as long."""
+
+
 def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> None:
     """Vectors all of whose uses for elements widen them are widened at once. `name` gives a free name."""
+    if _operations((walk.elements, walk.inside)) > LONG_WALK:
+        return
     raw: set[k.Fragment] = set()
     wanted: dict[k.Fragment, None] = {}
     _find_uses((guards, walk.elements, walk.inside), raw, wanted)
@@ -141,6 +147,16 @@ def _find_uses(node: object, raw: set[k.Fragment], wanted: dict[k.Fragment, None
     elif is_dataclass(node) and not isinstance(node, k.Fragment):
         for f in fields(node):
             _find_uses(getattr(node, f.name), raw, wanted)
+
+
+def _operations(node: object) -> int:
+    """How many operations there are in ops and expressions."""
+    if isinstance(node, tuple | list):
+        return sum(map(_operations, node))
+    if not is_dataclass(node) or isinstance(node, k.Fragment):
+        return 0
+    inner = sum(_operations(getattr(node, f.name)) for f in fields(node))
+    return inner + isinstance(node, k.Apply)
 
 
 def _rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
