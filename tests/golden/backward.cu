@@ -323,6 +323,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   return x;
 }
 
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
+}
+
 /// Sum; integers wrap.
 template <class T>
 struct OpSum {
@@ -475,7 +480,7 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   return v;
 }
 
-/// Those of the elements `at` to `at` + N from p that are among the first `count`, zeros for others.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
   Vector<T, N> v;
@@ -507,6 +512,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -949,6 +967,85 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
 
 __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_aligned<kWidthC>(y_at + c_at);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
+        sum_tile += p * g;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
+        dx_out[c_sub] = p * (g - sum_tile);
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -1014,7 +1111,7 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -1111,9 +1208,10 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   }
 }
 
-template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict__ y,
+template <int kThreadsC>
+__device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1218,7 +1316,114 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict__ y,
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(y + int64_t{C} * r);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
@@ -1319,7 +1524,7 @@ __device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_10(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -1391,7 +1596,7 @@ __device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_11(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1466,7 +1671,84 @@ __device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_10(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_12(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_single<kWidthC>(y_at + c_at);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_single<kWidthC>(dy_at + c_at);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = convert<float>(y_tile[c_step][c_sub]);
+        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        sum_tile += p * g;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
+      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
+      Vector<float, kWidthC> dx_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = convert<float>(y_tile_again[c_sub]);
+        const float g = convert<float>(dy_tile_again[c_sub]);
+        dx_out[c_sub] = p * (g - sum_tile);
+      }
+      store_single(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_backward_body_13(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
@@ -1575,100 +1857,100 @@ softmax_backward_kernel_c16384(const bf16_t* __restrict__ y, const bf16_t* __res
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_backward_kernel_c32768(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(y, dy, dx, R, C);
+  softmax_backward_body_4(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_4(y, dy, dx, R, C);
+  softmax_backward_body_5(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_backward_kernel_c377_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_backward_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_backward_kernel_c761_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_backward_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 softmax_backward_kernel_c1273_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 softmax_backward_kernel_c2553_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/64>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/64>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c5113_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/128>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/128>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_backward_kernel_c10233_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/256>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/256>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_backward_kernel_c16377_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(y, dy, dx, R, C);
+  softmax_backward_body_8</*kStepsC=*/2, /*kThreadsC=*/1024>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_backward_kernel_c20473_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(y, dy, dx, R, C);
+  softmax_backward_body_8</*kStepsC=*/5, /*kThreadsC=*/512>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_7(y, dy, dx, R, C);
+  softmax_backward_body_9(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c256_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_8(y, dy, dx, R, C);
+  softmax_backward_body_10(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c1024_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(y, dy, dx, R, C);
+  softmax_backward_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 softmax_backward_kernel_c4096_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(y, dy, dx, R, C);
+  softmax_backward_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_backward_kernel_c8192_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/8, /*kThreadsC=*/1024>(y, dy, dx, R, C);
+  softmax_backward_body_12(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_10(y, dy, dx, R, C);
+  softmax_backward_body_13(y, dy, dx, R, C);
 }
 
 // kernel end
@@ -2108,8 +2390,105 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
   }
 }
 
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC>
 __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:18  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:19  n = x[r, :].to(f32) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
+        sum_tile += g * n;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
+        dx_out[c_sub] = (g - n * div) * inv;
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kWidthC = 8;
@@ -2226,10 +2605,11 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   }
 }
 
-template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -2353,7 +2733,134 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // backward.tile:18  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:19  n = x[r, :].to(f32) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -2469,7 +2976,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 8;
@@ -2560,7 +3067,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -2654,7 +3161,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_11(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -2990,29 +3497,29 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_4</*kStepsC=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_4</*kStepsC=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
@@ -3020,7 +3527,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 rms_norm_backward_1_kernel_c1273_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, rstd, dy, dx, R, C);
 }
 
@@ -3028,70 +3535,70 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 rms_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 rms_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c20473_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_6(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_8(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_7(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_9(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 rms_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_9(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_11(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
@@ -3623,8 +4130,131 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   }
 }
 
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
+    int C) {
+  constexpr int kStepsC = 4;
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_g_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:39  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const float* const mean_at = mean + r;
+  const float mean_value = load_element(mean_at);
+
+  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
+  float sum_g = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        sum_g += g;
+      }
+    }
+  }
+  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
+  if (thread % 32 < 1) {
+    shared.sum_g_partial[thread / 32] = sum_g;
+  }
+  __syncthreads();  // sum_g_partial is written before it is read
+  sum_g = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_g, size);
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+        sum_tile += g * n;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div_2 = div_fast(sum_tile, size_2);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -3774,11 +4404,12 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   }
 }
 
-template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -3940,7 +4571,173 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
+    int C) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_g_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // backward.tile:39  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const float* const mean_at = mean + r;
+  const float mean_value = load_element(mean_at);
+
+  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
+  float sum_g = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
+        }
+      }
+    }
+  }
+  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
+  if (thread % 32 < 1) {
+    shared.sum_g_partial[thread / 32] = sum_g;
+  }
+  __syncthreads();  // sum_g_partial is written before it is read
+  sum_g = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_g, size);
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div_2 = div_fast(sum_tile, size_2);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4052,7 +4849,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4173,7 +4970,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4693,25 +5490,24 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_4(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  layer_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
@@ -4720,7 +5516,7 @@ layer_norm_backward_1_kernel_c1273_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
@@ -4729,8 +5525,7 @@ layer_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_6</*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
@@ -4738,8 +5533,7 @@ layer_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_6</*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
@@ -4747,8 +5541,7 @@ layer_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_6</*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
@@ -4756,7 +5549,7 @@ layer_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4764,7 +5557,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4773,7 +5566,7 @@ layer_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_6(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_8(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
@@ -4781,7 +5574,7 @@ layer_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4790,7 +5583,7 @@ layer_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4799,7 +5592,7 @@ layer_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_8(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_10(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))

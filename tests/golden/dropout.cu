@@ -110,13 +110,6 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
-/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
-/// the lowest byte.
-template <unsigned kDigits>
-__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
-  return __byte_perm(low, high, kDigits);
-}
-
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -481,34 +474,6 @@ __device__ __forceinline__ void store_aligned_partial(T* p, const Vector<T, N>& 
   store_vector_partial<alignof(Vector<T, N>)>(p, v, count);
 }
 
-/// 1, of which the compiler knows no bit: every grid of ours has one row.
-[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
-
-/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
-/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
-/// next. The three upper bytes of opaque_one() are the zeros below an element.
-template <int kWalk = 0, int N>
-__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
-  static_assert(N % 2 == 0, "pairs");
-  Vector<float, N> result;
-#pragma unroll
-  for (int i = 0; i < N; i += 2) {
-    uint32_t word;
-    memcpy(&word, v.units + i, 4);
-    uint32_t low = word << 16;
-    uint32_t high = word & 0xffff0000u;
-    if constexpr (kWalk > 0) {
-      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
-      const uint32_t one = opaque_one();
-      low = byte_permute<0x1000u + kZero>(word, one);
-      high = byte_permute<0x3200u + kZero>(word, one);
-    }
-    result[i] = bitcast<float>(low);
-    result[i + 1] = bitcast<float>(high);
-  }
-  return result;
-}
-
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
 /// room (CUDA C++ Programming Guide, technical specifications per compute capability).
 constexpr int resident_ctas(int threads, int wanted) {
@@ -726,7 +691,6 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
       if (live) {
         const Vector<bf16_t, kWidthI> x_tile = load_aligned<kWidthI>(x_at + i_at);
         Vector<float, kWidthI> y_out;
-        const Vector<float, kWidthI> x_tile_wide = widen_vector(x_tile);
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
@@ -835,7 +799,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_by(x_tile_wide[i_sub], by_keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
         }
         store_aligned(y_at + i_at, convert_vector<bf16_t>(y_out));
       }
@@ -848,7 +812,6 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
         const Vector<bf16_t, kWidthI> x_tile = load_aligned_partial<kWidthI>(x_at + i_at,
             i_end - i_at);
         Vector<float, kWidthI> y_out;
-        const Vector<float, kWidthI> x_tile_wide = widen_vector(x_tile);
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
@@ -957,7 +920,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_by(x_tile_wide[i_sub], by_keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
         }
         store_aligned_partial(y_at + i_at, convert_vector<bf16_t>(y_out), i_end - i_at);
       }

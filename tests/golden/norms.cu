@@ -329,6 +329,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   return x;
 }
 
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
+}
+
 /// Sum; integers wrap.
 template <class T>
 struct OpSum {
@@ -481,7 +486,7 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   return v;
 }
 
-/// Those of the elements `at` to `at` + N from p that are among the first `count`, zeros for others.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
   Vector<T, N> v;
@@ -513,6 +518,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -1059,8 +1077,123 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
   }
 }
 
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC>
 __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        sum_row += row;
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float d = row - mu;
+        sum_tile += d * d;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
+      const Vector<bf16_t, kWidthC> bias_tile = load_aligned<kWidthC>(bias + c_at);
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kWidthC = 8;
@@ -1202,7 +1335,7 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 5;
@@ -1359,7 +1492,165 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          sum_row += row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_row += row;
+          }
+        }
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          sum_tile += d * d;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          if (is_within(c_el, C)) {
+            sum_tile += d * d;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC, 8>(bias, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<bf16_t, kWidthC> bias_tile = load_within<kWidthC>(bias, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1516,7 +1807,7 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1619,7 +1910,7 @@ __device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1731,7 +2022,121 @@ __device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_11(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        sum_row += row;
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        sum_tile += d * d;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      const Vector<bf16_t, kWidthC> bias_tile = load_single<kWidthC>(bias + c_at);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
+            + convert<float>(bias_tile[c_sub]);
+      }
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_12(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1882,28 +2287,28 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_4</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_4</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_4</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  layer_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -1911,7 +2316,7 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -1919,7 +2324,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 layer_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -1927,77 +2332,77 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 layer_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/64>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/64>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 layer_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 layer_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_7</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_7</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_7(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_11(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_9(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_12(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 // kernel end
@@ -2426,7 +2831,99 @@ __device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restric
   }
 }
 
+template <int kStepsC>
 __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+      }
+      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2502,7 +2999,7 @@ __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kWidthC = 8;
@@ -2614,10 +3111,11 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
   }
 }
 
-template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -2736,7 +3234,129 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2850,7 +3470,7 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 8;
@@ -2936,7 +3556,7 @@ __device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_11(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -3025,7 +3645,98 @@ __device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_12(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_single<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile[c_step][c_sub])
+            + convert<float>(residual_tile[c_step][c_sub]);
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile_again[c_sub])
+            + convert<float>(residual_tile_again[c_sub]);
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_13(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -3136,106 +3847,106 @@ rms_norm_residual_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict_
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_4</*kStepsC=*/4>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_4</*kStepsC=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_4(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_5(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_residual_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_residual_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_residual_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_residual_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_residual_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_residual_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_8</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_8</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_8(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_12(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_10(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_13(x, residual, weight, y, R, C, eps);
 }
 
 // kernel end
@@ -3593,7 +4304,76 @@ __device__ __forceinline__ void rms_norm_body_3(const bf16_t* __restrict__ x,
   }
 }
 
+template <int kThreadsC>
 __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 8;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        sum_tile += row * row;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -3627,7 +4407,7 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -3654,7 +4434,7 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -3739,7 +4519,7 @@ __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -3833,7 +4613,102 @@ __device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          sum_tile += row * row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += row * row;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -3883,7 +4758,7 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -3924,7 +4799,7 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -3986,7 +4861,7 @@ __device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_11(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -4051,7 +4926,74 @@ __device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_12(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        sum_tile += row * row;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_13(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -4084,7 +5026,7 @@ __device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -4155,106 +5097,106 @@ rms_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, y, R, C, eps);
+  rms_norm_body_4</*kThreadsC=*/512>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c65536(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_4</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_4(x, weight, y, R, C, eps);
+  rms_norm_body_5(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 rms_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 rms_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/64>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/64>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/128>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/256>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/512>(x, weight, y, R, C, eps);
+  rms_norm_body_8</*kThreadsC=*/512>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_8</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_7(x, weight, y, R, C, eps);
+  rms_norm_body_9(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_8(x, weight, y, R, C, eps);
+  rms_norm_body_10(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
+  rms_norm_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
+  rms_norm_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_12(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_10(x, weight, y, R, C, eps);
+  rms_norm_body_13(x, weight, y, R, C, eps);
 }
 
 // kernel end

@@ -446,6 +446,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   return x;
 }
 
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
+}
+
 /// -inf, or the least value of an integer type.
 template <class T>
 __device__ __forceinline__ T least_of() {
@@ -621,7 +626,7 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   return v;
 }
 
-/// Those of the elements `at` to `at` + N from p that are among the first `count`, zeros for others.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
   Vector<T, N> v;
@@ -653,6 +658,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -1256,8 +1274,143 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
   }
 }
 
-template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC>
 __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
+    float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> max_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
+  float max_tile = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+        max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+      }
+    }
+  }
+  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
+  if (thread % 32 < 1) {
+    shared.max_tile_partial[thread / 32] = max_tile;
+  }
+  __syncthreads();  // max_tile_partial is written before it is read
+  max_tile = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial);
+  const float div_2 = div_fast(max_tile, 448.0f);
+  const float s = max_nan(div_2, 1e-12f);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
+  f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+        residual_out[c_sub] = h;
+        y_out[c_sub] = div_by(n, by_s);
+      }
+      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+    }
+  }
+
+  // residual_norm_fp8.tile:9  scale[r] = s
+  float* const scale_at = scale + r;
+  if (c_lane == 0) {
+    store_element(scale_at, s);
+  }
+}
+
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
+__device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kWidthC = 8;
@@ -1421,10 +1574,11 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   }
 }
 
-template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1601,7 +1755,187 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restrict__ x,
+template <int kStepsC, int kThreadsC>
+__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
+    float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> max_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
+    }
+  }
+
+  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
+  float max_tile = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
+        }
+      }
+    }
+  }
+  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
+  if (thread % 32 < 1) {
+    shared.max_tile_partial[thread / 32] = max_tile;
+  }
+  __syncthreads();  // max_tile_partial is written before it is read
+  max_tile = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial);
+  const float div_2 = div_fast(max_tile, 448.0f);
+  const float s = max_nan(div_2, 1e-12f);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
+  f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+
+  // residual_norm_fp8.tile:9  scale[r] = s
+  float* const scale_at = scale + r;
+  if (c_lane == 0) {
+    store_element(scale_at, s);
+  }
+}
+
+__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1777,7 +2111,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1901,7 +2235,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2034,7 +2368,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_11(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2192,31 +2526,29 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_4</*kStepsC=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_4</*kStepsC=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  residual_norm_fp8_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  residual_norm_fp8_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
@@ -2224,7 +2556,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 residual_norm_fp8_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, residual, weight, y, scale, R, C, eps);
 }
 
@@ -2232,31 +2564,28 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 residual_norm_fp8_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_6</*kThreadsC=*/64>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 residual_norm_fp8_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_6</*kThreadsC=*/128>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 residual_norm_fp8_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_6</*kThreadsC=*/256>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 residual_norm_fp8_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2264,7 +2593,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2272,21 +2601,21 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_6(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_8(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_7(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_9(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2294,7 +2623,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 residual_norm_fp8_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2302,7 +2631,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_9(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_11(x, residual, weight, y, scale, R, C, eps);
 }
 
 // kernel end

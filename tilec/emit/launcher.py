@@ -205,7 +205,11 @@ class LauncherContext:
         if not launch.resident:
             return grid, []
         call = f"host_limit_to_resident(&{self._ctas}, {launch.resident}, {launch.cluster})"
-        return self._ctas, [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+        setup = [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+        if launch.cluster > 2:  # multiprocessors come in pairs
+            held = f"{launch.block}, {launch.shared_bytes}, {launch.cluster}"
+            setup += self._tried(f"host_limit_to_clusters<{launch.kernel}>(&{self._ctas}, {held})")
+        return self._ctas, setup
 
     def _encoding(self, argument: TensorMapArgument) -> list[str]:
         """The statements that make a tensor map."""

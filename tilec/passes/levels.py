@@ -32,17 +32,17 @@ MORE_STREAMS = (
 WINDOWS = ((16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5))
 """For windows, which reach one vector further than the row."""
 
-CLUSTERS = ((512, 8, 4), (512, 8, 8), (1024, 8, 8))
-"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size: two CTAs on an SM as long as the row allows it."""
+CLUSTERS = ((512, 8, 4), (512, 8, 8), (512, 8, 16))
+"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size, two CTAs on an SM. More than eight CTAs must be allowed by the launch."""
 
-CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (1024, 8, 8))
+CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (512, 8, 16))
 """The same where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
 is combined with, which the L1 cache does not hold; half of that is read by each CTA of a cluster."""
 
 LARGEST = (1024, 8)
 """The level that those clusters take the place of."""
 
-CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (1024, 5, 8))
+CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (512, 5, 16))
 """The same for windows."""
 
 SINGLES = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))

@@ -29,7 +29,7 @@ from tilec.ir.launch import (
     Workspace,
     product,
 )
-from tilec.ir.symbolic import Sym, Var, ceildiv
+from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.passes import eliminate_dead, hoist, queue, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
@@ -145,7 +145,8 @@ def run(
             queued.append(queue.shortest(longer))
             cleared = queue.cleared(counter, base, suffix)
             kernels.append(cleared)
-            steps.append(Step((_clearing(cleared, *queued[-1], numeric),), instances))
+            clearing = _clearing(cleared, *queued[-1], sym_min([instances, 1]), numeric)
+            steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
     temps = queue.temps(counter, queued)
     workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
@@ -298,13 +299,11 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
 
 
 def _clearing(
-    kernel: k.Kernel, extent: Sym, capacity: Sym, numeric: Callable[[Sym], Sym]
+    kernel: k.Kernel, extent: Sym, capacity: Sym, grid: Sym, numeric: Callable[[Sym], Sym]
 ) -> Launch:
-    """The launch that clears the counter of a queue, where rows are long enough for one."""
+    """The launch that clears the counter of a queue, where rows are long enough for one and there is any."""
     condition = t.HostOp(">", (extent, capacity))
-    return Launch(
-        kernel.name, _numbers(condition, numeric), Sym.of(1), kernel.threads, kernel.arguments
-    )
+    return Launch(kernel.name, _numbers(condition, numeric), grid, kernel.threads, kernel.arguments)
 
 
 def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
