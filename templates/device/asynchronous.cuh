@@ -152,8 +152,8 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 //@ end
 
 //@ primitive announce_item needs store_at_rank shuffle_from lane_id
-/// `item` of the first lane to the same place in each of the cluster's kCluster CTAs. All lanes of a
-/// warp take part.
+/// `item` of the first lane to the same place in each of the kCluster CTAs of the cluster. All lanes
+/// of a warp take part.
 template <int kCluster, class Place>
 __device__ __forceinline__ void announce_item(const Place& place, int item) {
   const int known = shuffle_from(item, 0);

@@ -341,7 +341,8 @@ __device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>
 }
 //@ end
 
-//@ primitive max_of_vector needs Vector bf16_t max_pair max_nan bitcast includes <cstdint> <cstring>
+//@ primitive max_of_vector needs Vector bf16_t max_pair max_nan bitcast
+//@   includes <cstdint> <cstring>
 /// The greatest element as a float; a NaN wins.
 template <int N>
 __device__ __forceinline__ float max_of_vector(const Vector<bf16_t, N>& v) {
@@ -354,7 +355,8 @@ __device__ __forceinline__ float max_of_vector(const Vector<bf16_t, N>& v) {
 }
 //@ end
 
-//@ primitive min_of_vector needs Vector bf16_t min_pair min_nan bitcast includes <cstdint> <cstring>
+//@ primitive min_of_vector needs Vector bf16_t min_pair min_nan bitcast
+//@   includes <cstdint> <cstring>
 /// The least element as a float; a NaN wins.
 template <int N>
 __device__ __forceinline__ float min_of_vector(const Vector<bf16_t, N>& v) {
