@@ -715,7 +715,7 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
   *reinterpret_cast<T*>(address) = value;
 }
 
-/// `item` of the first lane to the same place in each of the kCluster CTAs of the cluster. All lanes
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster. All lanes
 /// of a warp take part.
 template <int kCluster, class Place>
 __device__ __forceinline__ void announce_item(const Place& place, int item) {
