@@ -2105,11 +2105,10 @@ extern "C" cudaError_t softmax_backward(const void* y, const void* dy, void* dx,
 // ------------------------------------------------------------------------------ rms_norm_backward
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -2171,107 +2170,6 @@ __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restric
     }
   }
   sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  bf16_t* const dx_at = dx + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      Vector<float, kWidthC> dx_out;
-      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
-        const float n = x_tile_wide[c_sub] * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
-      }
-      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restrict__ x,
-    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
-    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // backward.tile:18  inv = rstd[r]
-  const float* const rstd_at = rstd + r;
-  const float inv = live ? load_element(rstd_at) : 0.0f;
-
-  // backward.tile:19  n = x[r, :].to(f32) * inv
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-
-  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
-  const bf16_t* const dy_at = dy + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    dy_tile[c_step] = {};
-    if (live && c_at < C) {
-      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
-    }
-  }
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
-      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
-        const float n = x_tile_wide[c_sub] * inv;
-        sum_tile += g * n;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   bf16_t* const dx_at = dx + int64_t{C} * r;
@@ -2295,7 +2193,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -2391,7 +2289,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
 }
 
 template <int kStepsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 512;
@@ -2488,7 +2386,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kWidthC = 8;
@@ -2606,7 +2504,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 5;
@@ -2734,7 +2632,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -2860,7 +2758,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -2976,7 +2874,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 8;
@@ -3067,7 +2965,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -3161,7 +3059,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_10(const bf16_t* __rest
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -3453,65 +3351,66 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_backward_1_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_2(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_backward_1_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_4</*kStepsC=*/4>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_3</*kStepsC=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_4</*kStepsC=*/8>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_3</*kStepsC=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
@@ -3519,7 +3418,7 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
@@ -3527,7 +3426,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 rms_norm_backward_1_kernel_c1273_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_backward_1_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, rstd, dy, dx, R, C);
 }
 
@@ -3535,70 +3434,70 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 rms_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_6</*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 rms_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_6</*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_6</*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c20473_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_8(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_7(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_9(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_8(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 rms_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_11(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_10(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
@@ -3664,7 +3563,7 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(rms_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -3674,7 +3573,7 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
-      status = host_launch(rms_norm_backward_1_kernel_c4096, {R, 256}, stream,
+      status = host_launch(rms_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -3773,12 +3672,11 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
 // ---------------------------------------------------------------------------- layer_norm_backward
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -3859,133 +3757,6 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
     }
   }
   sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  const float size_2 = convert<float>(C);
-  const float div_2 = div_fast(sum_tile, size_2);
-  bf16_t* const dx_at = dx + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      Vector<float, kWidthC> dx_out;
-      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
-        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
-      }
-      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __restrict__ x,
-    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
-    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
-    int C) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_g_partial;
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // backward.tile:39  inv = rstd[r]
-  const float* const rstd_at = rstd + r;
-  const float inv = live ? load_element(rstd_at) : 0.0f;
-
-  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const float* const mean_at = mean + r;
-  const float mean_value = live ? load_element(mean_at) : 0.0f;
-
-  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
-  const bf16_t* const dy_at = dy + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    dy_tile[c_step] = {};
-    if (live && c_at < C) {
-      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
-    }
-  }
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
-  float sum_g = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
-        sum_g += g;
-      }
-    }
-  }
-  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
-  if (thread % 32 < 1) {
-    shared.sum_g_partial[thread / 32] = sum_g;
-  }
-  __syncthreads();  // sum_g_partial is written before it is read
-  sum_g = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial + (thread / 64) * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_g, size);
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
-      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
-        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
-        sum_tile += g * n;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
   const float size_2 = convert<float>(C);
   const float div_2 = div_fast(sum_tile, size_2);
   bf16_t* const dx_at = dx + int64_t{C} * r;
@@ -4009,7 +3780,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4130,7 +3901,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4254,7 +4025,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4405,7 +4176,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4572,7 +4343,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4737,7 +4508,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4849,7 +4620,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4970,7 +4741,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_9(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -5443,38 +5214,39 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 layer_norm_backward_1_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_2(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5482,7 +5254,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_backward_1_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5490,7 +5262,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_4(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_3(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
@@ -5498,7 +5270,7 @@ layer_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  layer_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
@@ -5507,7 +5279,7 @@ layer_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_backward_1_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
@@ -5516,7 +5288,7 @@ layer_norm_backward_1_kernel_c1273_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_backward_1_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
@@ -5525,7 +5297,7 @@ layer_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_6</*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
@@ -5533,7 +5305,7 @@ layer_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_6</*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
@@ -5541,7 +5313,7 @@ layer_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_6</*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
@@ -5549,7 +5321,7 @@ layer_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5557,7 +5329,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5566,7 +5338,7 @@ layer_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_8(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_7(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
@@ -5574,7 +5346,7 @@ layer_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5583,7 +5355,7 @@ layer_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -5592,7 +5364,7 @@ layer_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_10(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_9(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
@@ -5662,7 +5434,7 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(layer_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(layer_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -5672,7 +5444,7 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
-      status = host_launch(layer_norm_backward_1_kernel_c4096, {R, 256}, stream,
+      status = host_launch(layer_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)

@@ -740,11 +740,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------------- layer_norm
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -797,127 +796,6 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
     }
   }
   sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  const float size_2 = convert<float>(C);
-  const float div = div_fast(sum_tile, size_2);
-  const float add = div + eps;
-  const float inv = rsqrt_fast(add);
-
-  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
-  bf16_t* const y_at = y + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
-      const Vector<bf16_t, kWidthC> bias_tile = load_aligned<kWidthC>(bias + c_at);
-      Vector<float, kWidthC> y_out;
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
-      const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = x_tile_wide[c_sub];
-        const float d = row - mu;
-        y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
-      }
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  }
-
-  // norms.tile:9  mean[r] = mu
-  float* const mean_at = mean + r;
-
-  // norms.tile:10  rstd[r] = inv
-  float* const rstd_at = rstd + r;
-
-  // norms.tile:9  mean[r] = mu
-  if (live && c_lane == 0) {
-    store_element(mean_at, mu);
-  }
-
-  // norms.tile:10  rstd[r] = inv
-  if (live && c_lane == 0) {
-    store_element(rstd_at, inv);
-  }
-}
-
-__device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
-    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
-    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_row_partial;
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // norms.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-
-  // norms.tile:5  mu = sum(row) / C
-  float sum_row = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = x_tile_wide[c_sub];
-        sum_row += row;
-      }
-    }
-  }
-  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
-  if (thread % 32 < 1) {
-    shared.sum_row_partial[thread / 32] = sum_row;
-  }
-  __syncthreads();  // sum_row_partial is written before it is read
-  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial + (thread / 64)
-      * 2);
-  const float size = convert<float>(C);
-  const float mu = div_fast(sum_row, size);
-
-  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = x_tile_wide[c_sub];
-        const float d = row - mu;
-        sum_tile += d * d;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
   const float size_2 = convert<float>(C);
   const float div = div_fast(sum_tile, size_2);
   const float add = div + eps;
@@ -963,7 +841,7 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1078,7 +956,7 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1193,7 +1071,7 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kWidthC = 8;
@@ -1335,7 +1213,7 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 5;
@@ -1493,7 +1371,7 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 5;
@@ -1650,7 +1528,7 @@ __device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1807,7 +1685,7 @@ __device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1910,7 +1788,7 @@ __device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2022,7 +1900,7 @@ __device__ __forceinline__ void layer_norm_body_10(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 16;
@@ -2136,7 +2014,7 @@ __device__ __forceinline__ void layer_norm_body_11(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_12(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_11(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2243,72 +2121,73 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight,
-      bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight,
-      bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 layer_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_2(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 layer_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 layer_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 layer_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_4</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -2316,7 +2195,7 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -2324,7 +2203,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 layer_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  layer_norm_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
@@ -2332,77 +2211,77 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 layer_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6</*kThreadsC=*/64>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_5</*kThreadsC=*/64>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 layer_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6</*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_5</*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 layer_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6</*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_5</*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_7</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_7</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_7(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_9(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_11(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_10(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_12(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_11(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 // kernel end
@@ -2455,7 +2334,7 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -2465,7 +2344,7 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(layer_norm_kernel_c4096, {R, 256}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -2561,11 +2440,10 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
 // ------------------------------------------------------------------------------ rms_norm_residual
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -2610,102 +2488,6 @@ __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict_
     }
   }
   sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  const float add = div + eps;
-  const float rsqrt_ = rsqrt_fast(add);
-
-  // norms.tile:26  residual[r, :] = h
-  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
-
-  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
-  bf16_t* const y_at = y + int64_t{C} * r;
-
-  // norms.tile:26  residual[r, :] = h
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
-      Vector<float, kWidthC> residual_out;
-      Vector<float, kWidthC> y_out;
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
-        residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
-      }
-      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
-    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
-    int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const bf16_t* const residual_at = residual + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    residual_tile[c_step] = {};
-    if (live && c_at < C) {
-      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
-    }
-  }
-
-  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
-        sum_tile += h * h;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -2741,7 +2523,7 @@ __device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2832,7 +2614,7 @@ __device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restric
 }
 
 template <int kStepsC>
-__device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 512;
@@ -2923,7 +2705,7 @@ __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2999,7 +2781,7 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kWidthC = 8;
@@ -3112,7 +2894,7 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 5;
@@ -3235,7 +3017,7 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -3356,7 +3138,7 @@ __device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -3470,7 +3252,7 @@ __device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 8;
@@ -3556,7 +3338,7 @@ __device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restri
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -3645,7 +3427,7 @@ __device__ __forceinline__ void rms_norm_residual_body_11(const bf16_t* __restri
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_12(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_11(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 8;
@@ -3736,7 +3518,7 @@ __device__ __forceinline__ void rms_norm_residual_body_12(const bf16_t* __restri
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_13(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_12(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -3809,144 +3591,145 @@ __device__ __forceinline__ void rms_norm_residual_body_13(const bf16_t* __restri
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 14))
 rms_norm_residual_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_2(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_residual_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 rms_norm_residual_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_4</*kStepsC=*/4>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_4</*kStepsC=*/8>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_5(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_4(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_residual_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_residual_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_residual_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_residual_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_residual_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_residual_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7</*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7</*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7</*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_8</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_8</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_8(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_10(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_12(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_11(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_13(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_12(x, residual, weight, y, R, C, eps);
 }
 
 // kernel end
@@ -3997,7 +3780,7 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -4007,7 +3790,7 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(rms_norm_residual_kernel_c4096, {R, 256}, stream,
+      status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)

@@ -880,11 +880,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------ residual_norm_fp8
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -961,146 +960,6 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
     }
   }
   max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
-  const float div_2 = div_fast(max_tile, 448.0f);
-  const float s = max_nan(div_2, 1e-12f);
-
-  // residual_norm_fp8.tile:6  residual[r, :] = h
-  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
-
-  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
-  f8e4m3_t* const y_at = y + int64_t{C} * r;
-  const Divisor by_s = divisor(s);
-
-  // residual_norm_fp8.tile:6  residual[r, :] = h
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      Vector<float, kWidthC> residual_out;
-      Vector<float, kWidthC> y_out;
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
-        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_by(n, by_s);
-      }
-      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
-      store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
-    }
-  }
-
-  // residual_norm_fp8.tile:9  scale[r] = s
-  float* const scale_at = scale + r;
-  if (live && c_lane == 0) {
-    store_element(scale_at, s);
-  }
-}
-
-__device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restrict__ x,
-    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
-    float* __restrict__ scale, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-    SharedArray<float, 4> max_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const bf16_t* const residual_at = residual + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    residual_tile[c_step] = {};
-    if (live && c_at < C) {
-      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
-    }
-  }
-
-  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
-        sum_tile += h * h;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  const float add = div + eps;
-  const float rsqrt_ = rsqrt_fast(add);
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
-  float max_tile = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
-      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
-        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
-        max_tile = OpMax<float>::combine(max_tile, abs_of(n));
-      }
-    }
-  }
-  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
-  if (thread % 32 < 1) {
-    shared.max_tile_partial[thread / 32] = max_tile;
-  }
-  __syncthreads();  // max_tile_partial is written before it is read
-  max_tile = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial + (thread / 64)
-      * 2);
   const float div_2 = div_fast(max_tile, 448.0f);
   const float s = max_nan(div_2, 1e-12f);
 
@@ -1141,7 +1000,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1275,7 +1134,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
 }
 
 template <int kStepsC>
-__device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
@@ -1410,7 +1269,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kWidthC = 8;
@@ -1575,7 +1434,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kStepsC = 5;
@@ -1756,7 +1615,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1935,7 +1794,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2111,7 +1970,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -2235,7 +2094,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2368,7 +2227,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_10(const bf16_t* __restri
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2479,38 +2338,39 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 residual_norm_fp8_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_2(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2518,7 +2378,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 residual_norm_fp8_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2526,21 +2386,21 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_4</*kStepsC=*/4>(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_3</*kStepsC=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_4</*kStepsC=*/8>(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_3</*kStepsC=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  residual_norm_fp8_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
@@ -2548,7 +2408,7 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  residual_norm_fp8_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
@@ -2556,7 +2416,7 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 residual_norm_fp8_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  residual_norm_fp8_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, residual, weight, y, scale, R, C, eps);
 }
 
@@ -2564,28 +2424,28 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 residual_norm_fp8_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_6</*kThreadsC=*/64>(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/64>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 residual_norm_fp8_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_6</*kThreadsC=*/128>(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/128>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 residual_norm_fp8_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_6</*kThreadsC=*/256>(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/256>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 residual_norm_fp8_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2593,7 +2453,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2601,21 +2461,21 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_8(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_7(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_9(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_8(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2623,7 +2483,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 residual_norm_fp8_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2631,7 +2491,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_11(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_10(x, residual, weight, y, scale, R, C, eps);
 }
 
 // kernel end
@@ -2683,7 +2543,7 @@ extern "C" cudaError_t residual_norm_fp8(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 8) && C <= 1024) {
-      status = host_launch(residual_norm_fp8_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(residual_norm_fp8_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -2693,7 +2553,7 @@ extern "C" cudaError_t residual_norm_fp8(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 8) && C <= 4096) {
-      status = host_launch(residual_norm_fp8_kernel_c4096, {R, 256}, stream,
+      status = host_launch(residual_norm_fp8_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
