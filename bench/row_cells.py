@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from interleaving import compare
 from launchers import Launcher, load
-from triton.testing import do_bench
 
 ARCH = "sm_90"
 ROWS = {
@@ -152,10 +151,6 @@ def special(columns: int, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype)
 
 
-def timed(function: Callable[[], object]) -> float:
-    return float(do_bench(function, warmup=15, rep=60, return_mode="median"))
-
-
 def cells(rounds: int, jobs: int, columns: list[int] | None = None) -> list[dict[str, object]]:
     """Every cell: verified, then interleaved with the copy, the median of the ratios within a round."""
     launchers = built(jobs)
@@ -185,21 +180,8 @@ def cells(rounds: int, jobs: int, columns: list[int] | None = None) -> list[dict
                     verify(f"{what}, special rows", probe, expected(kernel, rare, w, b))
                 base = 2.0 * x.numel() * x.element_size()
                 moved = x.numel() * (x.element_size() + y.element_size())
-                ratios, mine, copies = [], [], []
-                for _ in range(rounds):
-                    a, k = timed(ours), timed(partial(z.copy_, x))
-                    mine.append(a)
-                    copies.append(k)
-                    ratios.append((moved / a) / (base / k))
-                row = {
-                    "case": what,
-                    "ratio": round(statistics.median(ratios), 4),
-                    "worst": round(min(ratios), 4),
-                    "us": round(statistics.median(mine) * 1e3, 2),
-                    "torch_us": round(statistics.median(copies) * 1e3, 2),
-                }
-                print(json.dumps(row), flush=True)
-                table.append(row)
+                copy = partial(z.copy_, x)
+                table.append(compare(what, ours, copy, moved, base, rounds, warmup=15, rep=60))
             del x, z
             torch.cuda.empty_cache()
     return table

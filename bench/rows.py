@@ -7,52 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
-from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
+from interleaving import compare
 from launchers import load
 from row_cells import as_table, cells
 
 ARCH = "sm_90"
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Median milliseconds with a cold L2."""
-    return float(do_bench(function, warmup=20, rep=100, return_mode="median"))
-
-
-def compare(
-    name: str,
-    ours: Callable[[], object],
-    theirs: Callable[[], object],
-    moved: float,
-    base: float,
-    rounds: int,
-) -> dict[str, object]:
-    """`moved` and `base` are the bytes of the two; the ratio is of bytes per second."""
-    ratios, mine, other = [], [], []
-    for _ in range(rounds):
-        a, b = timed(ours), timed(theirs)
-        mine.append(a)
-        other.append(b)
-        ratios.append((moved / a) / (base / b))
-    row = {
-        "case": name,
-        "ratio": round(statistics.median(ratios), 4),
-        "worst": round(min(ratios), 4),
-        "us": round(statistics.median(mine) * 1e3, 2),
-        "torch_us": round(statistics.median(other) * 1e3, 2),
-        "tbps": round(moved / statistics.median(mine) * 1e-9, 3),
-    }
-    print(json.dumps(row), flush=True)
-    return row
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:

@@ -26,7 +26,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 PARTS = {
     "ragged": ("ragged", "ragged_part"),
-    "examples": ("ragged", "examples_part"),
+    "examples": ("examples", "examples"),
     "faults": ("faults", "faults"),
     "limits": ("limits", "limits"),
     "sanitizer": ("sanitizer", "sanitizer"),

@@ -102,10 +102,9 @@ def hand_made(
     (kernel,) = compiled.kernels
     targets = tuple(replace(t, steps=steps(kernel.plan)) for t in kernel.plan.targets)
     plan = replace(kernel.plan, targets=targets)
-    made = unit.UnitKernel(
-        kernel.name, kernel.program, plan, tuple((k, "") for k in kernel.lowered[archs[0]])
-    )
-    own = bodies.render_kernels(made.program, list(made.kernels))
+    kernels = tuple(bodies.GuardedKernel(k, "", kernel.program) for k in kernel.lowered[archs[0]])
+    made = unit.UnitKernel(kernel.name, kernel.program, plan, kernels)
+    own = bodies.render_kernels(made.kernels)
     both = bodies.KernelTexts(own.bodies, (text.strip(), *own.wrappers))
     with patch.object(unit, "render_kernels", lambda *_: both):
         cu = unit.render_unit("mapped.tile", "", [made])

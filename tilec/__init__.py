@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tilec import torch
     from tilec.calling.devices import compute_capability, cuda_available, gpu_name
     from tilec.calling.kernel import Kernel
     from tilec.calling.kernel import compile_kernel as compile
@@ -31,11 +32,15 @@ _PLACES = {
 
 __all__ = [
     "Kernel", "Measurement", "TileError", "__version__", "assert_close", "benchmark", "compile", "compute_capability",
-    "cuda_available", "gpu_name",
+    "cuda_available", "gpu_name", "torch",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":
+        from importlib import import_module
+
+        return import_module("tilec.torch")
     if name not in _PLACES:
         raise AttributeError(f"module `tilec` has no attribute `{name}`")
     from importlib import import_module

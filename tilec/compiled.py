@@ -49,6 +49,8 @@ class CompiledFile:
     diagnostics: tuple[Diagnostic, ...] = ()
     snapshots: Mapping[str, str] = field(default_factory=dict)
     """IR text after the passes that were asked for, by pass name"""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """the variants that are units of their own, by the name of their launcher; `cu` then selects among them"""
 
     def kernel(self, name: str) -> CompiledKernel:
         """The kernel of that name; KeyError if there is none."""

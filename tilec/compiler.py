@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
@@ -11,11 +12,16 @@ from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
 from tilec.targets.table import DEFAULT_ARCH, TARGETS
 
 if TYPE_CHECKING:
+    from tilec.dispatching import Tuned
     from tilec.emit.unit import UnitKernel
+    from tilec.ir.launch import TargetPlan
     from tilec.ir.tile_ir import Program
-    from tilec.plan.candidate import Candidate, Choice
+    from tilec.plan.candidate import Candidate, Choice, Dispatch
     from tilec.syntax import ast
     from tilec.syntax.loading import Program as Files
+
+Observer = Callable[[str, str, str, object], None]
+"""Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
@@ -126,9 +132,14 @@ def compile_file(
     stop: Stop = "cu",
     command: str = "",
     choices: Mapping[str, Choice] | None = None,
+    dispatches: Mapping[str, Dispatch] | None = None,
+    split: bool = False,
+    observe: Observer | None = None,
 ) -> CompiledFile:
-    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`. Raises
-    TileError with every diagnostic. The same input gives the same bytes on any machine."""
+    """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`; `observe`
+    sees the program after each pass. Kernels that `dispatches` names get the variants that it lists, among which the launcher selects;
+    with `split` each variant is a unit of its own. Raises TileError with every diagnostic. The same input gives the same bytes on any
+    machine."""
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
@@ -136,29 +147,50 @@ def compile_file(
     name = files.main.source.name
     snapshots: dict[str, str] = {}
     units: list[UnitKernel] = []
+    parts: dict[str, UnitKernel] = {}
     compiled: list[CompiledKernel] = []
     failures: list[Diagnostic] = []
+
+    def analyse_choice(name: str, arch: str, choice: Choice) -> AnalysedKernel:
+        more = {"kernel": name, "defines": defines, "choices": {name: choice}}
+        return analyse_file(path, arch=arch, **more)[1][0]  # type: ignore[arg-type]
+
     if stop not in ("ast", "tile-ir"):
-        failures += _clashes([item.program for item in found])
+        failures += _clashes([item.program for item in found], dispatches if split else None)
     for number, item in enumerate(found):
         if stop in ("ast", "tile-ir"):
             compiled.append(_analysed_only(item))
             continue
         items = {arch: others[arch][number] if arch in others else item for arch in archs}
         try:
-            unit, result = _compile_kernel(items, print_after, snapshots, sink)
+            unit, result = _compile_kernel(
+                items,
+                print_after,
+                snapshots,
+                sink,
+                (dispatches or {}).get(item.syntax.name),
+                analyse_choice,
+                observe,
+            )
         except TileError as error:
             failures += error.diagnostics
             continue
+        if split and unit.is_tuned:
+            from tilec.emit.unit import split_unit
+
+            unit, own = split_unit(unit)
+            parts |= own
         units.append(unit)
         compiled.append(result)
     if failures:
         raise TileError([*sink.diagnostics, *failures])
     cu = header = ""
+    texts: dict[str, str] = {}
     if stop == "cu":
         from tilec.emit.unit import render_header, render_unit
 
         cu, header = render_unit(name, command, units), render_header(name, units)
+        texts = {part: render_unit(name, command, [unit]) for part, unit in parts.items()}
     return CompiledFile(
         name,
         tuple(archs),
@@ -168,6 +200,7 @@ def compile_file(
         tuple(files.files),
         tuple(sink.diagnostics),
         snapshots,
+        texts,
     )
 
 
@@ -186,8 +219,8 @@ def _other_tiles(
     }
 
 
-def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
-    """Kernels whose names, or names that the generated code makes of them, are one in C++."""
+def _clashes(programs: Sequence[Program], split: Mapping[str, Dispatch] | None) -> list[Diagnostic]:
+    """Kernels whose names, or names that the generated code makes of them, are one in C++. `split`: what has launchers beside its own."""
     from tilec.emit.c_names import c_name
 
     owners: dict[str, str] = {}
@@ -200,6 +233,7 @@ def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
             f"{base}_workspace_bytes",
             f"{base}_kernel",
             f"{base}_body",
+            *_launchers_apart(program.name, split),
         ):
             other = owners.setdefault(name, program.name)
             if other != program.name:
@@ -207,6 +241,15 @@ def _clashes(programs: Sequence[Program]) -> list[Diagnostic]:
                 found += fail("E0517", message, program.span, help="rename one of them").diagnostics
                 break
     return found
+
+
+def _launchers_apart(kernel: str, split: Mapping[str, Dispatch] | None) -> list[str]:
+    """The names of the launchers of variants that are units of their own, and of what says why they refused."""
+    if split is None or kernel not in split:
+        return []
+    numbers = range(1, len(split[kernel].choices) + 1)
+    names = [f"{kernel}_general", *(f"{kernel}_tuned{n}" for n in numbers)]
+    return [*names, *(f"{n}_error" for n in names)]
 
 
 def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
@@ -222,7 +265,11 @@ def _compile_kernel(
     print_after: Sequence[str],
     snapshots: dict[str, str],
     sink: Sink,
+    dispatch: Dispatch | None,
+    analyse_choice: Callable[[str, str, Choice], AnalysedKernel],
+    observe: Observer | None = None,
 ) -> tuple[UnitKernel, CompiledKernel]:
+    from tilec.emit.bodies import GuardedKernel
     from tilec.emit.c_names import c_name
     from tilec.emit.unit import UnitKernel
     from tilec.passes import pipeline
@@ -231,36 +278,47 @@ def _compile_kernel(
     item = items[archs[0]]
     program = item.program
     lowered: list[pipeline.Lowered] = []
+    tuned: dict[str, tuple[Tuned, ...]] = {}
     several = len(archs) > 1
     for arch in archs:
 
         def snapshot(pass_name: str, result: object, arch: str = arch) -> None:
+            if observe is not None:
+                observe(program.name, arch, pass_name, result)
             if pass_name in print_after:
                 key = f"{pass_name}"
                 text = f"// after {pass_name}, {program.name}, {arch}\n{_text(result)}"
                 snapshots[key] = snapshots.get(key, "") + text.rstrip("\n") + "\n\n"
 
-        lowered.append(
-            pipeline.run(
-                items[arch].program,
-                TARGETS[arch],
-                items[arch].candidate,
-                c_name,
-                arch if several else "",
-                snapshot,
-                items[arch].general,
-            )
+        suffix = arch if several else ""
+        low = pipeline.run(
+            items[arch].program,
+            TARGETS[arch],
+            items[arch].candidate,
+            c_name,
+            suffix,
+            snapshot,
+            items[arch].general,
         )
+        if dispatch is not None and dispatch.numbers(arch):
+            from tilec.dispatching import lower_choices
+
+            analyse = partial(analyse_choice, item.syntax.name, arch)
+            general = items[arch].program
+            low, tuned[arch] = lower_choices(
+                general, low, dispatch, analyse, suffix, snapshot, sink
+            )
+        lowered.append(low)
     plan = pipeline.plan_of(program, lowered)
     kernels = tuple(
-        (kernel, _guard(arch, archs))
+        GuardedKernel(kernel, _guard(arch, archs), own, _variant_of(kernel.name, low.target))
         for arch, low in zip(archs, lowered, strict=True)
-        for kernel in low.kernels
+        for kernel, own in zip(low.kernels, low.programs, strict=True)
     )
     warned = {w.span: w for low in reversed(lowered) for w in reversed(low.warnings)}
     for warning in reversed(warned.values()):
         sink.add(warning)
-    manifest = {
+    manifest: dict[str, object] = {
         "kernel": program.name,
         "candidate": {
             **{n: str(v) for n, v in item.candidate.values.items()},
@@ -273,10 +331,23 @@ def _compile_kernel(
         "origin": dict(item.candidate.origin),
         "targets": {low.target.arch: list(low.decisions) for low in lowered},
     }
+    if dispatch is not None and tuned:
+        from tilec.dispatching import selection_manifest
+
+        manifest["tuned"] = selection_manifest(dispatch, tuned)
     by_arch = {low.target.arch: low.kernels for low in lowered}
     whole = replace(program, tensors=plan.tensors)
     unit = UnitKernel(_signature(item.syntax), whole, plan, kernels)
     return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
+
+
+def _variant_of(kernel: str, target: TargetPlan) -> int:
+    """The number of the tuned variant that launches a kernel, 0 for the general one."""
+    tuned = target.selection.alternatives if target.selection else ()
+    for alternative in tuned:
+        if any(a.kernel == kernel for step in alternative.steps for a in step.launches):
+            return alternative.number
+    return 0
 
 
 def _text(result: object) -> str:

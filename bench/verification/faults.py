@@ -26,7 +26,7 @@ def faults(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
         words += [f"--junitxml={report}", "-o", "junit_family=xunit2"]
         words += ["-k", " or ".join(only)] if only else []
         if importlib.util.find_spec("xdist") is not None and jobs > 1 and not dry:
-            words += ["-n", str(jobs), "--dist", "loadfile" if jobs < 4 else "load"]
+            words += ["-n", str(jobs), "--dist", "loadgroup"]
         if dry:
             words.append("--collect-only")
         try:

@@ -1,4 +1,4 @@
-"""Every sample at its example size, and at ragged sizes with NaN beyond every bound."""
+"""Every sample at ragged sizes, with NaN beyond every bound."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from contextlib import nullcontext
 from tilec.runtime.device import open_gpu
 from verification.cases import (
     BEYOND,
-    EXAMPLE_OPERATIONS,
     Job,
     Verifiers,
-    example,
     ragged,
     run_jobs,
 )
@@ -35,17 +33,6 @@ def ragged_part(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]
         if ready.source.kernel in BEYOND:
             found += [Job(ready.source, s, beyond=True) for s in sizes if all(s.dims.values())]
         return found
-
-    return _run(evidence, wanted, arch, jobs, seconds, dry, only)
-
-
-def examples_part(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
-    """All kernels at their example sizes (a dry run: at those for the CPU), sampled where that is too much."""
-    evidence = Evidence("examples")
-
-    def wanted(ready: Ready) -> list[Job]:
-        sizes = example(ready, "cpu" if dry else "gpu")
-        return [Job(ready.source, sizes, operations=EXAMPLE_OPERATIONS)]
 
     return _run(evidence, wanted, arch, jobs, seconds, dry, only)
 

@@ -43,16 +43,16 @@ endif()
 
 # ---- kernels
 
-# tilec_add_kernels(TARGET FILES a.tile b.tile ... [ARCH sm_90 ...] [DEFINES NAME=VALUE ...] [HEADER_VAR VAR])
+# tilec_add_kernels(TARGET FILES a.tile b.tile ... [TUNED] [ARCH sm_90 ...] [DEFINES NAME=VALUE ...] [HEADER_VAR VAR])
 #
 # Compiles each FILE to FILE.cu, a source of TARGET, and FILE.h, in a folder that TARGET includes from. It is compiled again
 # when FILE or what it imports has changed. ARCH defaults to the CUDA_ARCHITECTURES of TARGET. DEFINES sets bracket
-# parameters of all FILES. VAR gets the paths of the headers. TARGET may be one of add_custom_target, which gets the files
+# parameters of all FILES. TUNED compiles all variants that FILE.tuning names, among which the launcher selects. VAR gets the paths of the headers. TARGET may be one of add_custom_target, which gets the files
 # and builds nothing from them.
 function(tilec_add_kernels target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER_VAR" "FILES;ARCH;DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TUNED" "HEADER_VAR" "FILES;ARCH;DEFINES")
   if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "tilec_add_kernels: `${arg_UNPARSED_ARGUMENTS}` follows no keyword; FILES, ARCH, DEFINES and HEADER_VAR are known")
+    message(FATAL_ERROR "tilec_add_kernels: `${arg_UNPARSED_ARGUMENTS}` follows no keyword; FILES, TUNED, ARCH, DEFINES and HEADER_VAR are known")
   elseif(NOT arg_FILES)
     message(FATAL_ERROR "tilec_add_kernels: there are no FILES for `${target}`")
   elseif(NOT TARGET ${target})
@@ -74,6 +74,9 @@ function(tilec_add_kernels target)
   foreach(define IN LISTS arg_DEFINES)
     list(APPEND options -D ${define})
   endforeach()
+  if(arg_TUNED)
+    list(APPEND options --tuned)
+  endif()
   # Ninja looks at the outputs' times after a command (`restat`); make would run the command for ever.
   if(CMAKE_GENERATOR MATCHES "Ninja")
     list(APPEND options --if-changed)

@@ -470,19 +470,14 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 //@ end
 
-//@ primitive send_chunk needs PanelTile Vector lane_id stmatrix_x4 fence_async tensor_store
-//@ needs bulk_commit bulk_wait_read includes <cstdint> <cstring> <cuda.h>
+//@ primitive pack_chunk needs PanelTile Vector lane_id stmatrix_x4 includes <cstdint> <cstring>
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -492,6 +487,21 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
   }
+}
+//@ end
+
+//@ primitive send_chunk needs PanelTile Vector lane_id pack_chunk fence_async tensor_store
+//@ needs bulk_commit bulk_wait_read includes <cuda.h>
+/// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
+/// kOthers youngest stores have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {

@@ -55,6 +55,18 @@ __device__ __forceinline__ T uniform_int(T x) {
 }
 //@ end
 
+//@ primitive any_lane
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+//@ end
+
+//@ primitive seldom
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
+//@ end
+
 //@ primitive lane_id
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {

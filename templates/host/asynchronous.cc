@@ -310,6 +310,9 @@ std::shared_ptr<Box> box_of(const TensorMap& map, const int* at, int axes, bool 
     fault(kDescriptor, -1, 0, "copies rows of %d bytes, which do not fill the swizzle's %d",
           box->row_bytes, map.swizzle);
   }
+  // seen on an H200: a box that begins elsewhere is an illegal instruction
+  const int64_t begin = int64_t(at[0]) * map.element;
+  if (begin % 16 != 0) misaligned(static_cast<uintptr_t>(begin), 16, "a row of");
   const int64_t first = std::max<int64_t>(0, -int64_t(at[0]));
   const int64_t last = std::min<int64_t>(map.box[0], static_cast<int64_t>(map.dims[0]) - at[0]);
   for (int r = 0; r < rows; ++r) {

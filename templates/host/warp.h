@@ -137,6 +137,14 @@ inline void __syncwarp(uint32_t mask = ~0u, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive any_lane needs warp_builtins
+inline bool any_lane(bool x, int line = __builtin_LINE()) { return __any_sync(~0u, x, line) != 0; }
+//@ end
+
+//@ primitive seldom
+inline void seldom() {}
+//@ end
+
 //@ primitive sync_warp
 inline void sync_warp(int line = __builtin_LINE()) {
   tilec_host::note(line);

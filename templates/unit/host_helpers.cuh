@@ -354,3 +354,38 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
                           static_cast<size_t>(grid.shared_bytes), stream);
 }
 //@ end
+
+//@ primitive host_tuned_variant
+/// Sizes that were tuned for, and the variant found.
+template <int kSizes>
+struct host_TunedSizes {
+  double sizes[kSizes];
+  int variant;
+};
+
+/// How many times as large one size is as the other, each plus one; 2^64 where they have no ratio.
+[[maybe_unused]] inline double host_ratio(double a, double b) {
+  if (a == b) return 1.0;
+  if (!(a >= 0.0 && b >= 0.0 && a <= 1e300 && b <= 1e300)) return 18446744073709551616.0;
+  a += 1.0;
+  b += 1.0;
+  return a > b ? a / b : b / a;
+}
+
+/// The variant of the tuned sizes with the least product of ratios, 0 where all are beyond `reach`.
+template <int kSizes, int kCount>
+int host_tuned_variant(const host_TunedSizes<kSizes> (&tuned)[kCount],
+                       const double (&call)[kSizes], double reach) {
+  double best = -1.0;
+  int variant = 0;
+  for (const host_TunedSizes<kSizes>& one : tuned) {
+    double apart = 1.0;
+    for (int i = 0; i < kSizes; ++i) apart *= host_ratio(one.sizes[i], call[i]);
+    if (best < 0.0 || apart < best) {
+      best = apart;
+      variant = one.variant;
+    }
+  }
+  return best <= reach ? variant : 0;
+}
+//@ end

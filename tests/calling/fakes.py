@@ -53,6 +53,9 @@ class Tensor:
     def element_size(self) -> int:
         return self._size
 
+    def get_device(self) -> int:
+        return self.device.index
+
 
 class FakeTorch(ModuleType):
     """The module; `stream` is the handle of its current stream."""
@@ -67,11 +70,15 @@ class FakeTorch(ModuleType):
         self.cuda = SimpleNamespace(
             current_stream=lambda device: SimpleNamespace(cuda_stream=self.stream),
             device=lambda index: nullcontext(),
+            current_device=lambda: 0,
             is_available=lambda: False,
         )
+        self.nn = SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda index: self.stream)
 
     def empty(self, shape: Any, *, dtype: str, device: Any) -> Tensor:
-        made = Tensor((shape,) if isinstance(shape, int) else tuple(shape), dtype)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        made = Tensor(sizes, dtype.removeprefix("torch."))
         self.made.append(made)
         return made
 

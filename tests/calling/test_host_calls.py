@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.source.diagnostics import Diagnostic
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -207,9 +208,12 @@ def test_what_tuning_found_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     asked = []
 
-    def choices(file, kernel, defines, arch, *, settings, gpu, with_cache):
+    def choices(file, kernel, defines, arch, *, settings, gpu, with_cache, missing):
         asked.append((kernel, dict(defines), arch, settings, gpu, with_cache))
-        return {"twice": {"BN": 64}} if "N=300" in settings else {}
+        if "N=300" in settings:
+            return {"twice": {"BN": 64}}
+        missing.append(Diagnostic("W0604", "no result holds for sm_90", notes=("for sm_90a",)))
+        return {}
 
     monkeypatch.setattr("tilec.jobs.tuned.tuned_choices", choices)
     k = tilec.compile(path, device="cpu")
@@ -219,7 +223,8 @@ def test_what_tuning_found_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert asked == [("twice", {}, "sm_90", ["N=300"], "emulator", True)], "asked once a form"
     assert "{N} + 63) / 64" in k.get_source()
     assert k.get_lowered_ir("lower") and "extent BN" in k.get_lowered_ir()
-    tilec.assert_close(k(x[:7]), 2 * x[:7])
+    with pytest.warns(UserWarning, match="no result holds for sm_90: for sm_90a"):
+        tilec.assert_close(k(x[:7]), 2 * x[:7])
     assert "{N} + 255) / 256" in k.get_source()
     plain = tilec.compile(path, device="cpu", tuned=False)
     plain(x)

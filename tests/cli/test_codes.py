@@ -17,6 +17,6 @@ def test_it_is_explained_and_tested(code: str) -> None:
     entry = CODES[code]
     assert len(entry.explanation) > len(entry.title) > 0
     assert entry.title[0].islower() or entry.title.startswith("GPU")
-    folders = ("cli", "jobs", "runtime")
+    folders = ("calling", "cli", "jobs", "runtime", "tuning")
     tests = [p.read_text() for f in folders for p in sorted((TESTS / f).glob("test_*.py"))]
     assert any(f'"{code}"' in text or f"[{code}]" in text for text in tests)

@@ -73,6 +73,9 @@ def test_no_gpu_is_status_3(tilec: Command) -> None:
         (("t.tile", "other"), "E0706", 2),
         (("t.tile", "-s", "N=8..2"), "E0716", 2),
         (("t.tile", "-D", "BQ=2"), "E0751", 2),
+        (("t.tile", "--arch", "sm_1"), "E0707", 2),
+        (("t.tile", "--device", "cpu", "--devices", "0"), "E0709", 2),
+        (("t.tile", "--plot", "a.txt"), "E0709", 2),
     ],
 )
 def test_what_cannot_be_tuned(
@@ -158,7 +161,13 @@ def test_matplotlib_is_missed_before_anything_runs(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--against", "torch"), ("--plot", "a.png"), ("--bench", "--plot", "a.txt")],
+    [
+        ("--against", "torch"),
+        ("--plot", "a.png"),
+        ("--bench", "--plot", "a.txt"),
+        ("--energy",),
+        ("--tuned", "--no-tuned"),
+    ],
 )
 def test_options_that_need_others(tilec: Command, arguments: tuple[str, ...]) -> None:
     status, _, err = tilec("run", "t.tile", *arguments)

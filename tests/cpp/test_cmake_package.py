@@ -130,6 +130,15 @@ def test_kernels_are_compiled_when_they_or_their_imports_change(
     assert (made / "first.cu").read_text() != text
 
 
+def test_tuned_variants_are_asked_for(project: Path) -> None:
+    text = CUSTOM.replace("second.tile ARCH", "second.tile TUNED ARCH")
+    (project / "CMakeLists.txt").write_text(text)
+    assert configure(project).returncode == 0
+    build(project)
+    first = (project / "build" / "tilec" / "kernels" / "first.cu").read_text()
+    assert "--arch sm_90 --tuned" in first.replace(" \\\n//  ", "")
+
+
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_an_error_of_the_program_stops_the_build(project: Path, generator: str) -> None:
     (project / "second.tile").write_text(KERNEL.replace("NAME", "second").replace("x[i]", "z[i]"))

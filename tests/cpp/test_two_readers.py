@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.cpp.recorded_launcher import Answer, RecordedLaunchers, recorded_map
-from tilec.compiled import CompiledKernel
+from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
 from tilec.ir.dtypes import DType
 from tilec.ir.requirements import Separate, requirements
+from tilec.ir.selection import Point
+from tilec.plan.candidate import Choice, Dispatch
 from tilec.runtime.arguments import CallSizes, first_violation, round_float, tensor_bytes
 from tilec.runtime.host import HostValue
 from tilec.runtime.launching import choose_target, concrete_launches, workspace_bytes
+from tilec.tuning.records import choice_name
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = 400
@@ -135,11 +138,10 @@ def c_answer(answer: Answer) -> tuple[str, list[tuple[str, int, int, int, bytes]
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_both_readers_decide_the_same(name: str, tmp_path: Path) -> None:
-    rng = random.Random(name)
-    compiled = compile_file(str(sources(tmp_path)[name]), archs=("sm_80", "sm_90", "sm_90a"))
-    launchers = RecordedLaunchers(compiled, tmp_path)
+def agree(compiled: CompiledFile, rng: random.Random, folder: Path) -> Counter[str]:
+    """Both readers decide the same for random calls of every kernel; the kernels that were launched."""
+    launchers = RecordedLaunchers(compiled, folder)
+    launched: Counter[str] = Counter()
     for kernel in compiled.kernels:
         seen: Counter[str] = Counter()
         for _ in range(CALLS):
@@ -158,11 +160,82 @@ def test_both_readers_decide_the_same(name: str, tmp_path: Path) -> None:
             assert [x[:4] for x in launches] == [x[:4] for x in expected], call
             for (*_, got), (*_, packed) in zip(launches, expected, strict=True):
                 assert got[: len(packed)] == packed, call
+            launched.update(x[0] for x in launches)
             if min(sizes.dims.values()) >= 0:
                 wanted_bytes = workspace_bytes(kernel.plan, sizes)
                 assert launchers.workspace_bytes(kernel, sizes) == min(wanted_bytes, (1 << 63) - 1)
             seen["refused" if reason else "launched" if launches else "empty"] += 1
         assert min(seen["refused"], seen["launched"]) > 20, (kernel.name, seen)
+    return launched
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_readers_decide_the_same(name: str, tmp_path: Path) -> None:
+    path = str(sources(tmp_path)[name])
+    compiled = compile_file(path, archs=("sm_80", "sm_90", "sm_90a"))
+    agree(compiled, random.Random(name), tmp_path)
+
+
+def dispatch(key: tuple[str, ...], choices: list[Choice], *points: Point) -> Dispatch:
+    labels = tuple(choice_name(c) for c in choices)
+    return Dispatch(key, tuple(choices), labels, {"sm_80": points, "sm_90a": points[:1]})
+
+
+DISPATCHES = {
+    "gemm": {
+        "gemm_nn": dispatch(
+            ("M", "N", "K"),
+            [{"BM": 64, "BN": 64, "BK": 32}, {"BM": 64, "BN": 256}],
+            Point((1024, 1024, 1024), 1),
+            Point((100, 4096, 257), 2),
+            Point((8200, 8200, 31), 0),
+        )
+    },
+    # a contract that a variant has in another form, a scalar in the key, a workspace, a nest of another grid
+    "contracts": {
+        "scaled": dispatch(("N", "n"), [{"BN": 256}], Point((1024, 3), 1), Point((31, 100), 0)),
+        "status": dispatch(("compute",), [{}, {}], Point((31,), 1), Point((4096,), 2)),
+    },
+}
+
+
+WORKSPACES = """\
+kernel parts[P = 4](x: f32[N]) -> y: f32[N]:
+    temp t: f32[P, N]
+    temp u: f32[N]
+    for p, i in parallel(P, N by 128):
+        t[p, i] = x[i] * 2.0
+    for i in parallel(N by 256):
+        u[i] = t[0, i] + t[P - 1, i]
+    for i in parallel(N by 256):
+        y[i] = u[i] * 2.0
+"""
+
+
+def test_both_readers_place_the_workspace_of_the_variants_alike(tmp_path: Path) -> None:
+    (tmp_path / "parts.tile").write_text(WORKSPACES)
+    wanted = dispatch(("N",), [{"P": 2}, {"P": 8}], Point((100,), 1), Point((4096,), 2))
+    compiled = compile_file(
+        str(tmp_path / "parts.tile"), archs=("sm_80", "sm_90a"), dispatches={"parts": wanted}
+    )
+    launched = agree(compiled, random.Random("parts"), tmp_path)
+    assert {k.partition("tuned")[2] for k in launched} == {"", "1_sm_80", "2_sm_80", "1_sm_90a"}
+    plan = compiled.kernels[0].plan
+    # eight rows of `t` behind each other, whichever variant runs
+    assert workspace_bytes(plan, CallSizes({"N": 64})) == 8 * 64 * 4 + 64 * 4
+
+
+@pytest.mark.parametrize("name", sorted(DISPATCHES))
+def test_both_readers_select_the_same_tuned_variant(name: str, tmp_path: Path) -> None:
+    compiled = compile_file(
+        str(sources(tmp_path)[name]), archs=("sm_80", "sm_90a"), dispatches=DISPATCHES[name]
+    )
+    launched = agree(compiled, random.Random(name), tmp_path)
+    for kernel, wanted in DISPATCHES[name].items():
+        for arch in ("sm_80", "sm_90a"):
+            for number in wanted.numbers(arch):
+                taken = [k for k in launched if k.startswith(kernel.split("_")[0])]
+                assert [k for k in taken if k.endswith(f"tuned{number}_{arch}")], (arch, number)
 
 
 def test_every_kind_of_requirement_is_met_by_a_refusal(tmp_path: Path) -> None:

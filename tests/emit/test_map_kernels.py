@@ -11,6 +11,7 @@ import pytest
 from tests.mapped import DOUBLED, X_MAP, M, N, doubled, many
 from tilec.calling.launchers import CLauncher, build_c_launcher
 from tilec.compiler import compile_file
+from tilec.emit.bodies import GuardedKernel
 from tilec.emit.unit import UnitKernel, render_unit
 from tilec.ir.dtypes import BF16, F32, U4
 from tilec.ir.launch import AllOf, LaunchPlan, TensorMapArgument
@@ -56,7 +57,7 @@ def unit(tmp_path: Path):
             for k in kernel.lowered[arch]:
                 if arch == archs[-1]:
                     k = replace(k, arguments=(X_MAP, *k.arguments), cluster=2)
-                kernels.append((k, guards[arch]))
+                kernels.append(GuardedKernel(k, guards[arch], kernel.program))
         return render_unit(
             "doubled.tile",
             "",

@@ -59,7 +59,7 @@ def shifted(x: Array, row: int, col: int, rows: int, cols: int) -> Array:
 
 
 @every_schedule
-@pytest.mark.parametrize(("row", "col"), [(0, 0), (3, 8), (-5, -3), (70, 20), (1000, 0), (60, 43)])
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (3, 8), (-5, -4), (70, 20), (1000, 0), (60, 44)])
 def test_a_bulk_copy(mode: Any, seed: int, row: int, col: int) -> None:
     x, y = floats(100, 44), np.zeros((64, 32), np.float32)
     body = copy().replace(", 0, 0);", ", load_element(at), load_element(at + 1));")
@@ -78,7 +78,7 @@ def test_a_bulk_copy_of_more_axes(mode: Any, seed: int, axes: int) -> None:
     box = (8, *[2] * (axes - 1))
     count = int(np.prod(box))
     y = np.zeros(count, np.float32)
-    at = [6, 2, -1, 1, 4][:axes]
+    at = [8, 2, -1, 1, 4][:axes]
     body = kernel(
         "const __grid_constant__ CUtensorMap map, const float* x, float* y",
         f"""
@@ -143,6 +143,13 @@ def test_a_destination_that_is_misaligned_and_rows_that_do_not_fill_the_swizzle(
     assert fault(body, Map(1, (32, 64), 128), x, y, block=128).code == "E0942"
 
 
+@pytest.mark.parametrize(("col", "rest"), [(3, 12), (-3, 4), (2, 8)])
+def test_a_box_that_begins_between_places_of_16_bytes(col: int, rest: int) -> None:
+    x, y = floats(100, 44), np.zeros((64, 32), np.float32)
+    found = fault(copy(f"{col}, 0"), Map(1, (32, 64), 128), x, y, block=128)
+    assert found.code == "E0936" and f"{rest} modulo 16" in found.message
+
+
 def test_a_map_larger_than_its_argument() -> None:
     x, y = floats(100, 44), np.zeros((64, 32), np.float32)
     tall = Map(1, (32, 64), 128, dims=(44, 101))
@@ -201,7 +208,7 @@ for (int round = 0; round < 2; ++round) {{
 
 
 @every_schedule
-@pytest.mark.parametrize(("row", "col"), [(0, 0), (-3, -2), (30, 20), (10, -40)])
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (-3, -4), (30, 20), (10, -40)])
 def test_a_bulk_store_at_ragged_edges(mode: Any, seed: int, row: int, col: int) -> None:
     y = np.full((40, 44), -1, np.float32)
     where = np.array([col, row], np.int32)

@@ -397,6 +397,14 @@ __device__ __forceinline__ T uniform_int(T x) {
   return shuffle_from(x, 0);
 }
 
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -983,16 +991,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -1001,12 +1005,6 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[2], &top[2 * j + 1], 4);
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
-  }
-  fence_async();
-  __syncwarp();
-  if (lane == 0) {
-    tensor_store(map, chunk.panel(0, 0), at...);
-    bulk_commit();
   }
 }
 
@@ -1490,10 +1488,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
@@ -1502,9 +1501,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -1514,7 +1513,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -1582,27 +1581,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1611,8 +1592,70 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
+            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (any_lane(any_far)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -1623,7 +1666,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1708,11 +1751,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -1743,7 +1785,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
@@ -1797,18 +1839,61 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1817,20 +1902,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -1841,7 +1926,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -1922,11 +2007,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -1957,7 +2041,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
@@ -2014,31 +2098,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2048,8 +2109,75 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2060,7 +2188,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2172,14 +2300,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(T, BN);
-      const bool gt = size > 0;
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = gt ? l[i_step] : 0.0f;
-        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
+        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l[i_step]);
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
@@ -2199,14 +2325,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-            o_out_wide[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                : l_2[i_step]);
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 0], o_map, o_out[0], o_out[1], o_col, o_row,
-          o_at1, o_at0);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2214,14 +2338,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-            o_out_wide[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                : l_2[i_step]);
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 1], o_map, o_out[0] + 8, o_out[1] + 8, o_col
-          + 64, o_row, o_at1, o_at0);
+      if (lane_id() == 0) bulk_wait_read<0>();
+      __syncwarp();
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      fence_async();
+      __syncwarp();
+      if (lane_id() == 0) {
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+            o_at0);
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
+            o_at1, o_at0);
+        bulk_commit();
+      }
       const int i_end = S - BM * i_tile;
 
       // attention.tile:24  lse[b, h, i] = m + log(l)
@@ -2230,13 +2365,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         if (i_at < i_end && thread % 4 == 0) {
-          const float m_2 = gt ? m[i_step] : -INFINITY;
-          const float m_3 = m_2 * scale;
-          store_element(lse_at + i_at, m_3 + log_fast(l_2[i_step]));
+          const float m_2 = m[i_step] * scale;
+          store_element(lse_at + i_at, m_2 + log_fast(l_2[i_step]));
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2359,10 +2493,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
@@ -2371,9 +2506,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -2383,7 +2518,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -2451,27 +2586,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2480,8 +2597,70 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = fma(j_el < T ? product[i_step][j_step][j_sub]
-                : -INFINITY, tile[i_step], -fma(ref[i_step], tile[i_step], 0.0f));
+            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (any_lane(any_far)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -2492,7 +2671,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2577,11 +2756,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2612,7 +2790,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
@@ -2666,18 +2844,61 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2686,20 +2907,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(product_2[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2710,7 +2931,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2791,11 +3012,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2826,7 +3046,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_tile_2[kStepsI];
@@ -2883,31 +3103,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2917,8 +3114,75 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = fma(j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY, tile_4[i_step], -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2929,7 +3193,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3042,14 +3306,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(T, BN);
-      const bool gt = size > 0;
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = gt ? l[i_step] : 0.0f;
-        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
+        l_2[i_step] = lane_reduce<OpSum<float>, 4>(l[i_step]);
       }
       const int i_end = S - BM * i_tile;
 
@@ -3070,8 +3332,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthT6> o_out;
             #pragma unroll
             for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-              o_out[t6_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+              o_out[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
+                  : l_2[i_step]);
             }
             store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
           }
@@ -3084,13 +3346,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         if (i_at < i_end && thread % 4 == 0) {
-          const float m_2 = gt ? m[i_step] : -INFINITY;
-          const float m_3 = m_2 * scale;
-          store_element(lse_at + i_at, m_3 + log_fast(l_2[i_step]));
+          const float m_2 = m[i_step] * scale;
+          store_element(lse_at + i_at, m_2 + log_fast(l_2[i_step]));
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
   }
 }
 

@@ -446,6 +446,14 @@ __device__ __forceinline__ T uniform_int(T x) {
   return shuffle_from(x, 0);
 }
 
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
+
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % 32u);
@@ -1032,16 +1040,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -1050,12 +1054,6 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[2], &top[2 * j + 1], 4);
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
-  }
-  fence_async();
-  __syncwarp();
-  if (lane == 0) {
-    tensor_store(map, chunk.panel(0, 0), at...);
-    bulk_commit();
   }
 }
 
@@ -1562,10 +1560,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
         BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
       int instance = item;
@@ -1574,9 +1573,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -1586,7 +1585,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -1672,27 +1671,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1702,8 +1683,70 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -fma(ref[i_step], tile[i_step],
-                0.0f));
+            tile[i_step][j_step][j_sub] = s_4;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (any_lane(any_far)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -1714,7 +1757,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1801,11 +1844,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -1836,7 +1878,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
@@ -1902,18 +1944,61 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1922,20 +2007,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(s_4[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -1946,7 +2031,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2028,11 +2113,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2063,7 +2147,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
@@ -2140,31 +2224,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2175,8 +2236,74 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -fma(ref_2[i_step],
-                  tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = s_5;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2187,7 +2314,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2341,8 +2468,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 0], o_map, o_out[0], o_out[1], o_col, o_row,
-          o_at1, o_at0);
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2356,8 +2481,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      send_chunk<1>(shared.o_chunks[thread / 32 * 2 + 1], o_map, o_out[0] + 8, o_out[1] + 8, o_col
-          + 64, o_row, o_at1, o_at0);
+      if (lane_id() == 0) bulk_wait_read<0>();
+      __syncwarp();
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      fence_async();
+      __syncwarp();
+      if (lane_id() == 0) {
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+            o_at0);
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
+            o_at1, o_at0);
+        bulk_commit();
+      }
       const int i_end = S - BM * i_tile;
 
       // attention.tile:24  lse[b, h, i] = m + log(l)
@@ -2372,7 +2508,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2496,10 +2632,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
-    if (thread / 128 == 1) named_barrier_arrive(kFirstTurn, 256);
+    if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
         BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
       int instance = item;
@@ -2508,9 +2645,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int h = instance % H;
       instance /= H;
       const int b = instance;
-      const float mul = scale * 1.4426950408889634f;
-      const float div = div_fast(1073741824.0f, mul);
-      const int s = bitcast<int>(mul);
+      const float in_bits = scale * 1.4426950408889634f;
+      const float far_from = div_fast(1073741824.0f, in_bits);
+      const int s = bitcast<int>(in_bits);
       const int and_ = static_cast<int>(s & 2139095040);
       const float s_2 = bitcast<float>(and_);
       barrier_wait(shared.q_full[q_ring.slot], q_ring.parity);
@@ -2520,7 +2657,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
       wgmma_fence();
       {
-        const int row_first = uniform_int(thread / 128) * 64;
+        const int row_first = warpgroup * 64;
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           #pragma unroll
@@ -2606,27 +2743,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
         ref[i_step] = ref_2;
       }
-      float tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile[i_step] = abs_of(ref[i_step]) > div ? s_2 : mul;
-      }
 
-      // attention.tile:19  alpha = exp(m - ref)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, tile[i_step], 0.0f) + -fma(ref[i_step], tile[i_step], 0.0f);
-      }
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_2[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2636,8 +2755,70 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile_3[i_step][j_step][j_sub] = fma(s_4, tile[i_step], -fma(ref[i_step], tile[i_step],
-                0.0f));
+            tile[i_step][j_step][j_sub] = s_4;
+          }
+        }
+      }
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        any_far = any_far || far;
+      }
+      if (any_lane(any_far)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_2[i_step] = far ? 0.0f : ref[i_step];
+      }
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool far = abs_of(ref[i_step]) > far_from;
+        tile_3[i_step] = far ? s_2 : in_bits;
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_4[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+            0.0f);
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(tile_2[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -2648,7 +2829,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2735,11 +2916,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2770,7 +2950,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
@@ -2836,18 +3016,61 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
+        float tile_9[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2856,20 +3079,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(s_4[i_step][j_step][j_sub], tile_4[i_step],
-                  -fma(ref_2[i_step], tile_4[i_step], 0.0f));
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2880,7 +3103,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2962,11 +3185,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
-        named_barrier_sync(kFirstTurn + uniform_int(thread / 128),
-            256);  // products are started in turn
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 128; k_at += 16) {
             #pragma unroll
@@ -2997,7 +3219,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (uniform_int(thread / 128) + 1) % 2, 256);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
@@ -3074,31 +3296,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
           ref_2[i_step] = ref_3;
         }
-        float tile_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_4[i_step] = abs_of(ref_2[i_step]) > div ? s_2 : mul;
-        }
 
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], tile_4[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_4[i_step], 0.0f);
-        }
-        float alpha_2[kStepsI];
-        wgmma_wait<0>();
-        settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
-        v_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3109,8 +3308,74 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = fma(s_5, tile_4[i_step], -fma(ref_2[i_step],
-                  tile_4[i_step], 0.0f));
+              tile_6[i_step][j_step][j_sub] = s_5;
+            }
+          }
+        }
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          any_far_2 = any_far_2 || far;
+        }
+        if (any_lane(any_far_2)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float tile_7[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
+        }
+        float tile_8[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref_2[i_step]) > far_from;
+          tile_8[i_step] = far ? s_2 : in_bits;
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float tile_9[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
+              tile_8[i_step], 0.0f);
+        }
+        float alpha_2[kStepsI];
+        wgmma_wait<0>();
+        settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(tile_7[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -3121,7 +3386,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3291,7 +3556,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
     }
-    if (thread / 128 == 0) named_barrier_sync(kFirstTurn, 256);
+    if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
   }
 }
 

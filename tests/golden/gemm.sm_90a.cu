@@ -427,11 +427,6 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
-[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
-}
-
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
@@ -603,14 +598,6 @@ struct alignas(8) SharedBarrier {
 /// Behind the last barrier_init: the cluster and asynchronous copies see the barriers.
 [[maybe_unused]] __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-}
-
-/// Arrives once; what this thread did before is seen by whoever waits for the phase.
-[[maybe_unused]] __device__ __forceinline__ void barrier_arrive(SharedBarrier& barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-               :
-               : "r"(shared_address(&barrier))
-               : "memory");
 }
 
 /// Arrives at the same barrier of CTA `rank` of the cluster.
@@ -937,16 +924,12 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to coordinates of a map, through shared memory that all but its kOthers youngest stores
-/// have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
-                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
-                                           Coordinates... at) {
+/// below) to shared memory.
+template <class T>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
+                                           const Vector<T, 2>* bottom) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   const int lane = lane_id();
-  if (lane == 0) bulk_wait_read<kOthers>();
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     uint32_t words[4];
@@ -956,33 +939,23 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
   }
+}
+
+/// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
+/// kOthers youngest stores have left.
+template <int kOthers, class T, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
-  }
-}
-
-/// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
-/// [begin, end).
-template <int kThreads, int kAxis, class T, int kRows, int kCols>
-__device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
-                                              int thread) {
-  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
-  constexpr int kChunks = kRows * kCols / kChunk;
-#pragma unroll 1
-  for (int n = thread; n < kChunks; n += kThreads) {
-    const int row = n / (kCols / kChunk);
-    const int col = n % (kCols / kChunk) * kChunk;
-    if constexpr (kAxis == 0) {
-      if (row < begin || row >= end) store_shared_vector(tile.at(row, col), Vector<T, kChunk>{});
-    } else if (col < begin || col + kChunk > end) {
-#pragma unroll 1
-      for (int i = 0; i < kChunk; ++i) {
-        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
-      }
-    }
   }
 }
 
@@ -1366,6 +1339,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1395,7 +1369,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1537,6 +1511,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -1553,7 +1528,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1606,171 +1581,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
 
-__device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const CUtensorMap& b_map,
-    bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
-  constexpr int BN = 256;
-  constexpr int BK = 64;
-  constexpr int kStepsJ = 32;
-  constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 2;
-  struct Shared {
-    PanelTile<bf16_t, 128, 64> a_tiles[4];
-    PanelTile<bf16_t, 64, 256> b_tiles[4];
-    SharedBarrier a_b_full[4];
-    SharedBarrier a_b_free[4];
-  };
-  Shared& shared = dynamic_shared_aligned<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
-  if (thread == 0) {
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_full[slot], 1);
-    }
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_free[slot], 8);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();  // the barriers are ready
-  if (thread >= 256) {
-    registers_give<40>();
-    if (thread / 32 == 8) {
-      RingPlace<4> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-        // gemm.tile:6  for k in range(K by BK):
-        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-          // gemm.tile:7  acc += a[i, k] @ b[k, j]
-          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-          if (lane_id() == 0) barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 49152);
-          __syncwarp();
-          #pragma unroll
-          for (int some = 0; some < 128; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = K * BM * i_tile + BK * k_tile + row * K;
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(row, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], row_at, 0);
-          }
-          #pragma unroll
-          for (int some = 0; some < 64; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = N * BK * k_tile + BN * j_tile + row * N;
-            #pragma unroll
-            for (int col = 0; col < 256; col += 64) {
-              tensor_load(shared.b_tiles[a_b_ring.slot].panel(row, col), b_map,
-                  shared.a_b_full[a_b_ring.slot], row_at + col, 0);
-            }
-          }
-          a_b_ring.advance();
-        }
-      }
-    }
-  } else {
-    registers_take<232>();
-    RingPlace<4> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-      // gemm.tile:6  for k in range(K by BK):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
-
-        // gemm.tile:7  acc += a[i, k] @ b[k, j]
-        if (K - BK * k_tile < 64) {
-          clear_outside<256, 1>(shared.a_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
-        if (K - BK * k_tile < 64) {
-          clear_outside<256, 0>(shared.b_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
-        wgmma_fence();
-        {
-          const int row_first = uniform_int(thread / 128) * 64;
-          #pragma unroll
-          for (int k_at = 0; k_at < 64; k_at += 16) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
-                  k_at);
-              wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
-            }
-          }
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (k_tile > 0) {
-          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-        }
-        a_b_ring.advance();
-      }
-      renew(i_first);
-      renew(j_first);
-
-      // gemm.tile:6  for k in range(K by BK):
-      wgmma_wait<0>();
-      settle(acc);
-      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
-
-      // gemm.tile:8  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      if (j_end >= 256) {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void gemm_nn_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -2051,16 +1862,10 @@ gemm_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nn_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
-gemm_nn_kernel_any_rows(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_3(a_map, b_map, c, M, K, N);
-}
-
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_4(a, b, c, M, K, N);
+  gemm_nn_body_3(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2136,23 +1941,6 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
-    } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{N} * 256 < 2147483648 && K >= 1
-        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
-        * N >= 1 && int64_t{K} * N <= 4294967296) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
-      status = host_limit_to_resident(&ctas, 1, 1);
-      if (status != cudaSuccess) return status;
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}}, &gemm_nn_sentence);
-      if (status != cudaSuccess) return status;
-      CUtensorMap b_map{};
-      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}}, &gemm_nn_sentence);
-      if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nn_kernel_any_rows, {ctas, 384, 198656}, stream, a_map, b_map,
-          static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
           + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
@@ -2220,6 +2008,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2249,7 +2038,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2386,6 +2175,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -2402,7 +2192,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2475,168 +2265,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
 
-__device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const CUtensorMap& b_map,
-    bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
-  constexpr int BN = 256;
-  constexpr int BK = 64;
-  constexpr int kStepsJ = 32;
-  constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 2;
-  struct Shared {
-    PanelTile<bf16_t, 128, 64> a_tiles[4];
-    PanelTile<bf16_t, 256, 64> b_tiles[4];
-    SharedBarrier a_b_full[4];
-    SharedBarrier a_b_free[4];
-  };
-  Shared& shared = dynamic_shared_aligned<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
-  if (thread == 0) {
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_full[slot], 1);
-    }
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_free[slot], 8);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();  // the barriers are ready
-  if (thread >= 256) {
-    registers_give<40>();
-    if (thread / 32 == 8) {
-      RingPlace<4> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-        // gemm.tile:17  for k in range(K by BK):
-        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-          // gemm.tile:18  acc += a[i, k] @ b[j, k].T
-          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-          if (lane_id() == 0) barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 49152);
-          __syncwarp();
-          #pragma unroll
-          for (int some = 0; some < 128; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = K * BM * i_tile + BK * k_tile + row * K;
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(row, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], row_at, 0);
-          }
-          #pragma unroll
-          for (int some = 0; some < 256; some += 32) {
-            const int row = some + lane_id();
-            const int row_at = K * BN * j_tile + BK * k_tile + row * K;
-            tensor_load(shared.b_tiles[a_b_ring.slot].panel(row, 0), b_map,
-                shared.a_b_full[a_b_ring.slot], row_at, 0);
-          }
-          a_b_ring.advance();
-        }
-      }
-    }
-  } else {
-    registers_take<232>();
-    RingPlace<4> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), ceil_div(N, BN));
-
-      // gemm.tile:17  for k in range(K by BK):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
-
-        // gemm.tile:18  acc += a[i, k] @ b[j, k].T
-        if (K - BK * k_tile < 64) {
-          clear_outside<256, 1>(shared.a_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
-        if (K - BK * k_tile < 64) {
-          clear_outside<256, 1>(shared.b_tiles[a_b_ring.slot], 0, K - BK * k_tile, thread);
-          fence_async();
-          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
-        }
-        wgmma_fence();
-        {
-          const int row_first = uniform_int(thread / 128) * 64;
-          #pragma unroll
-          for (int k_at = 0; k_at < 64; k_at += 16) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
-                  k_at);
-              wgmma_m64n256k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
-            }
-          }
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (k_tile > 0) {
-          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-        }
-        a_b_ring.advance();
-      }
-      renew(i_first);
-      renew(j_first);
-
-      // gemm.tile:17  for k in range(K by BK):
-      wgmma_wait<0>();
-      settle(acc);
-      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
-
-      // gemm.tile:19  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      if (j_end >= 256) {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void gemm_nt_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -2917,16 +2546,10 @@ gemm_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nt_body_2(a_map, b_map, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
-gemm_nt_kernel_any_rows(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nt_body_3(a_map, b_map, c, M, K, N);
-}
-
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nt_body_4(a, b, c, M, K, N);
+  gemm_nt_body_3(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -3001,23 +2624,6 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
-          static_cast<bf16_t*>(c), M, K, N);
-    } else if (host_is_aligned(a, 16) && int64_t{K} * M + int64_t{K} * 256 < 2147483648
-        && host_is_aligned(b, 16) && int64_t{K} * N + int64_t{K} * 256 < 2147483648 && K >= 1
-        && M >= 1 && N >= 1 && int64_t{K} * M >= 1 && int64_t{K} * M <= 4294967296 && int64_t{K}
-        * N >= 1 && int64_t{K} * N <= 4294967296) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
-      status = host_limit_to_resident(&ctas, 1, 1);
-      if (status != cudaSuccess) return status;
-      CUtensorMap a_map{};
-      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * M, 1}, {16}, {64, 1}}, &gemm_nt_sentence);
-      if (status != cudaSuccess) return status;
-      CUtensorMap b_map{};
-      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 2, {int64_t{K} * N, 1}, {16}, {64, 1}}, &gemm_nt_sentence);
-      if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nt_kernel_any_rows, {ctas, 384, 198656}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}

@@ -116,6 +116,67 @@ def test_torch_compile_keeps_an_operator_whole(torch) -> None:
     torch.library.opcheck(op, (a, b, bias))
 
 
+@pytest.fixture
+def softmax_op(torch):
+    """The sample's softmax, differentiated by the sample's backward, as an operator; registered once for the process."""
+    if not hasattr(torch.ops.tilec_tests, "softmax"):
+        forward = tilec.compile(SAMPLES / "softmax.tile", "softmax")
+        backward = tilec.compile(SAMPLES / "backward.tile", "softmax_backward")
+        tilec.torch.op(forward, "tilec_tests::softmax", backward=backward)
+    return torch.ops.tilec_tests.softmax.default
+
+
+def test_an_operator_with_a_backward_is_pytorchs(torch, softmax_op) -> None:
+    x = torch.randn(37, 1000, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn_like(x)
+    found = torch.library.opcheck(softmax_op, (x,))
+    assert set(found.values()) == {"SUCCESS"}
+    compiled = torch.compile(lambda a: (softmax_op(a * 2) * weight).sum(), fullgraph=True)
+    gradients = []
+    for call in (compiled, lambda a: (torch.softmax(a * 2, 1) * weight).sum()):
+        x.grad = None
+        call(x).backward()
+        gradients.append(x.grad)
+    tilec.assert_close(gradients[0], gradients[1], rtol=0.05, atol=0.01)
+
+
+def test_a_step_of_training_in_a_cuda_graph(torch, softmax_op) -> None:
+    x = torch.randn(64, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn_like(x)
+
+    def step():
+        x.grad = None
+        y = softmax_op(x)
+        (y * weight).sum().backward()
+        return y
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = step()
+    gradient = x.grad
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    again = x.detach().clone().requires_grad_()
+    (torch.softmax(again, 1) * weight).sum().backward()
+    tilec.assert_close(y.detach(), torch.softmax(again.detach(), 1), rtol=0.02, atol=0.001)
+    tilec.assert_close(gradient, again.grad, rtol=0.05, atol=0.01)
+
+
+def test_cuda_graphs_of_torch_compile(torch, softmax_op) -> None:
+    compiled = torch.compile(lambda a: softmax_op(a) * 2, mode="reduce-overhead", fullgraph=True)
+    for _ in range(4):
+        x = torch.randn(64, 1024, device="cuda", dtype=torch.bfloat16)
+        with torch.no_grad():
+            tilec.assert_close(compiled(x), torch.softmax(x, 1) * 2, rtol=0.02, atol=0.001)
+
+
 def test_times_with_a_cold_cache(torch) -> None:
     k = tilec.compile(SAMPLES / "vector_add.tile")
     a = torch.randn(1 << 20, device="cuda")

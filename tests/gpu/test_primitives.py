@@ -22,7 +22,8 @@ from tests.emit.device_program import (
 from tilec.toolchain.driver import query_driver
 from tilec.toolchain.nvcc import find_nvcc
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("primitives")]
+"""One process builds the library."""
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ kernel {name}[BM = auto, BN = auto, BK = auto](a: bf16[M, K], b: bf16[K, N]) -> 
     example M = 512, N = 512, K = 512
 """
 PLANTED = {
-    (32, 64): "volatile int spinning = 1; while (spinning) {}",
+    (32, 64): "for (;;) __nanosleep(1000);",
     (32, 128): "if (N >= 0) return;",
     (64, 64): "*reinterpret_cast<volatile int*>(8) = 1;",
 }
@@ -74,7 +74,7 @@ def test_planted_faults_cost_their_candidates_only() -> None:
 
     def alter(choice: Mapping[str, Any], cu: str) -> str:
         fault = PLANTED.get((choice.get("BM", 0), choice.get("BN", 0)))
-        return re.sub(r"(_body\([^{]*\) \{\n)", rf"\1  {fault}\n", cu) if fault else cu
+        return re.sub(r"(_body(?:_\d+)?\([^{;]*\) \{\n)", rf"\1  {fault}\n", cu) if fault else cu
 
     assert run_tune(TuneRequest("g.tile", limit=8.0), alter=alter) == 0
     statuses = {n: t.status for n, t in found().trials.items()}

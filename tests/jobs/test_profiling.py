@@ -121,3 +121,17 @@ def test_without_nvcc(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TileError) as error:
         profile_file(ProfileRequest(str(SAMPLES / "vector_add.tile"), nvcc="/no/nvcc"))
     assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_named_ncu_that_does_not_start_is_refused(tmp_path: Path, broken: bool) -> None:
+    tool = tmp_path / "ncu"
+    if broken:
+        tool.write_text("#!/bin/sh\nexit 1\n")
+        tool.chmod(0o755)
+    sample = str(SAMPLES / "vector_add.tile")
+    with pytest.raises(TileError) as caught:
+        profile_file(ProfileRequest(sample, ncu=str(tool)))
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, caught.value.exit_code) == ("E0804", 3)
+    assert str(tool) in diagnostic.message

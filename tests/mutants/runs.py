@@ -13,7 +13,7 @@ import numpy as np
 from tests.mutants.rewrites import Mutant, mutants
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
-from tilec.emit.bodies import render_kernels
+from tilec.emit.bodies import GuardedKernel, render_kernels
 from tilec.emit.wgmma import forms_of
 from tilec.emulator.build import FLAGS, host_toolchain
 from tilec.emulator.library import HostKernel, Mode, Schedule
@@ -253,7 +253,7 @@ class Laboratory:
         tools = host_toolchain(UNOPTIMISED)
         parts = [f'#include "{PRELUDE}"\n#line 1 "mutant.cu"\n']
         for _, kernel in kernels:
-            texts = render_kernels(self.kernel.program, [(kernel, "")])
+            texts = render_kernels([GuardedKernel(kernel, "", self.kernel.program)])
             parts += [*texts.bodies, *texts.wrappers]
         parts[1:1] = [product_text(form) for form in forms_of("".join(parts))]
         parts += [

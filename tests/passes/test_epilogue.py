@@ -99,7 +99,7 @@ def test_zeros_are_filled_in_where_there_may_be_no_trip(tmp_path: Path) -> None:
 def test_a_tile_waits_only_for_a_loop_that_lets_it_leave(tmp_path: Path) -> None:
     path = file_of(tmp_path, "plain", product="(a[i, k] @ b[k, j]) * 2.0")
     body = first_body(compiled(path))
-    assert "k_tile ==" not in body and body.count("send_chunk<1>") == 2
+    assert "k_tile ==" not in body and body.count("pack_chunk(") == 2
     # both inside of the loop over instances, which ends behind them
     assert "\n    }\n" in body[body.rindex("send_chunk<1>") : body.index("bulk_wait_read<0>")]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.tuning.machine import Machine
 from tilec.jobs import tuning
-from tilec.jobs.tuning import Device
-from tilec.tuning import search
+from tilec.jobs.tuning_devices import Device
+from tilec.tuning import lanes, search
 
 
 @pytest.fixture(scope="package")
@@ -32,7 +32,7 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
 
     class Fake:
-        def __init__(self, setup: object, limit: float) -> None: ...
+        def __init__(self, setup: object, limit: float, number: int = 0) -> None: ...
 
         def __enter__(self) -> Machine:
             return found
@@ -40,7 +40,7 @@ def machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         def __exit__(self, *error: object) -> None: ...
 
     tools = SimpleNamespace(nvcc=SimpleNamespace(release="13.0.88"))
-    monkeypatch.setattr(search, "Measurer", Fake)
+    monkeypatch.setattr(lanes, "Measurer", Fake)
     monkeypatch.setattr(search, "compile_cubin", found.build)
     monkeypatch.setattr("tilec.toolchain.build.find_toolchain", lambda *a, **k: tools)
     monkeypatch.setattr(tuning, "_device", lambda request: Device("H200", "sm_90", False))

@@ -14,7 +14,11 @@ from typing import Any
 
 from tests.tuning.conftest import program
 from tests.tuning.planting import CRASH, HANG, WRONG, plant
+from tilec.compiler import compile_file
 from tilec.jobs.tuning import TuneRequest, run_tune
+from tilec.runtime.arguments import CallSizes
+from tilec.tuning.measurer import Measurer
+from tilec.tuning.protocol import Race, Setup
 from tilec.tuning.records import Found, read_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,3 +137,36 @@ def test_what_keeps_the_child_from_measuring_is_a_message(folder: Path) -> None:
     assert one.returncode != 0
     assert "Traceback" not in err
     assert "`unknown`" in err
+
+
+def test_a_race_times_every_finalist_in_one_process(folder: Path, tmp_path: Path) -> None:
+    Path("a.tile").write_text(program("in_turn"))
+    setup = Setup(
+        "a.tile",
+        "in_turn",
+        {},
+        CallSizes({"N": 100}),
+        0,
+        None,
+        None,
+        "cpu",
+        "sm_80",
+        None,
+        str(tmp_path),
+    )
+    entries = []
+    for size in (64, 128, 256):
+        compiled = compile_file("a.tile", choices={"in_turn": {"BN": size}})
+        entries.append((compiled.kernels[0].plan, compiled.cu.encode()))
+    broken = (entries[0][0], b"no code")
+    with Measurer(setup, 120.0) as measurer:
+        answer = measurer.race(Race(tuple(entries)))
+        assert answer.status == "ok"
+        assert [len(times) for times in answer.times] == [5, 5, 5]
+        assert all(t > 0 for times in answer.times for t in times)
+        failed = measurer.race(Race((entries[0], broken)))
+        assert (failed.status, failed.times) == ("fault", ())
+        assert failed.detail
+        # the process that was spoiled is replaced
+        assert measurer.race(Race(tuple(entries[:1]))).status == "ok"
+        assert measurer.started == 2

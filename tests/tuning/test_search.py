@@ -119,6 +119,11 @@ def test_candidates_of_one_text_are_built_once(machine: Machine) -> None:
     assert len(machine.built) == 2
     trials = found_in("a.tile.tuning").trials
     assert set(trials) == {"untuned", "BN=64", "BN=256"}
+    assert {n: t.twin for n, t in trials.items()} == {
+        "untuned": "",
+        "BN=64": "",
+        "BN=256": "untuned",
+    }
 
 
 def test_a_search_goes_on_where_it_was_ended(machine: Machine, capsys: Any) -> None:

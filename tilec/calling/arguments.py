@@ -129,10 +129,11 @@ def _torch_view(array: Any) -> ArrayView:
 
 
 def memoryless_view(array: Any) -> ArrayView:
-    """The view of a PyTorch tensor that may have no memory (while `torch.compile` traces); its address is 0."""
+    """The view of a PyTorch tensor that may have no memory (while `torch.compile` traces); its address is 0, its extents may be
+    PyTorch's symbols."""
     index = array.device.index if array.device.type == "cuda" else None
     return ArrayView(
-        "torch", 0, tuple(map(int, array.shape)), tuple(map(int, array.stride())),
+        "torch", 0, tuple(array.shape), tuple(array.stride()),
         _TORCH.get(str(array.dtype), str(array.dtype)), int(array.element_size()), index, array,
     )  # fmt: skip
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,11 +27,13 @@ from tilec.calling.launchers import (
     build_c_launcher,
     pycuda_is_there,
 )
+from tilec.calling.repeated import Forms, Launch, form_of, forms_of_torch
 from tilec.calling.signature import bind, deduced, define_text
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.ir.symbolic import Sym
 from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
 from tilec.runtime.launching import architecture_for, workspace_bytes
-from tilec.source.diagnostics import TileError, fail
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.syntax import ast
 
 if TYPE_CHECKING:
@@ -110,6 +113,7 @@ class Kernel:
         self._syntax = syntax
         self._built: dict[Any, _Built] = {}
         self._resolved: dict[Any, tuple[_Built, CallSizes]] = {}
+        self._forms: Forms | None = None
         self._last: _Built | None = None
         self.last_path: str | None = None
         """how the last call ran: `pycuda`, `c launcher`, `pycuda with copies`, `emulator`; None before the first"""
@@ -127,6 +131,14 @@ class Kernel:
         Returns the output, a tuple of several, or None for a kernel without. Raises TypeError for arguments that do not
         match the parameters, TileError for what the program or the machine refuses.
         """
+        tensors: list[Any] = []
+        key = None
+        if stream is None and (forms := self._forms_of_torch()) is not None:
+            key = forms.key(arguments, named, tensors)
+            if key is not None and (form := forms.find(key)) is not None:
+                self._last = form.built
+                result, self.last_path = forms.call(form, tensors)
+                return result
         arrays, settings = bind(self._syntax, arguments, named)
         views = {n: _view(n, a) for n, a in arrays.items()}
         devices = sorted({-1 if v.device is None else v.device for v in views.values()})
@@ -142,6 +154,8 @@ class Kernel:
         call = self._prepare(built.kernel, sizes, arrays, views)
         if on_gpu:
             self._launch(built, call, stream, index)
+            if key is not None:
+                self._remember(key, built, call, index)
         else:
             self._run_on_host(built, call)
         self._last = built
@@ -196,15 +210,39 @@ class Kernel:
         }
 
     def shaped(self, tensors: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs."""
+        """The outputs for PyTorch tensors that have shapes and no memory, as they have; nothing runs. Extents may be PyTorch's symbols,
+        which the outputs' are then computed from."""
         views = {n: memoryless_view(t) for n, t in tensors.items()}
         kernel = self._specialise(views, self._choose_arch(False, 0)).kernel
-        made = self._new_outputs(kernel, self._sizes(kernel, views, settings), views)
-        return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
+        if all(type(extent) is int for v in views.values() for extent in v.shape):
+            made = self._new_outputs(kernel, self._sizes(kernel, views, settings), views)
+            return tuple(made[t.name] for t in kernel.plan.parameters if t.role == "output")
+        known = dict(settings)
+        for tensor in kernel.plan.parameters:
+            if tensor.name in views:
+                for dim, extent in zip(
+                    tensor.dims, extents(views[tensor.name], tensor), strict=True
+                ):
+                    for variable in dim.variables:
+                        if dim == Sym.of(variable):
+                            known.setdefault(variable.name, extent)
+        given = list(views.values())
+        outputs = [t for t in kernel.plan.parameters if t.role == "output"]
+        try:
+            shapes = [tuple(d.evaluate(lambda v: known[v.name]) for d in t.dims) for t in outputs]
+        except KeyError:
+            # a size in an expression only: solved for, which takes numbers
+            sizes = self._sizes(kernel, views, settings)
+            shapes = [tensor_shape(t, sizes.environment) for t in outputs]
+        return tuple(new_output(t, s, given) for t, s in zip(outputs, shapes, strict=True))
+
+    @property
+    def syntax(self) -> ast.Kernel:
+        """The kernel as written."""
+        return self._syntax
 
     def torch_op(self, name: str) -> Any:
-        """The kernel as a PyTorch operator `namespace::name`, which `torch.compile` keeps whole in a graph. PyTorch must be
-        installed; the operator has no gradient. Raises TileError (E0714) for a scalar dtype without a PyTorch form."""
+        """The kernel as a PyTorch operator `namespace::name`: `tilec.torch.op` without a backward."""
         from tilec.calling.torch_op import make_operator
 
         return make_operator(self, self._syntax, name)
@@ -247,6 +285,7 @@ class Kernel:
         from tilec.jobs.tuned import tuned_choices
 
         known = {**sizes.numbers, **sizes.scalars}
+        missing: list[Diagnostic] = []
         choices = tuned_choices(
             self.file,
             self.name,
@@ -255,7 +294,10 @@ class Kernel:
             settings=[f"{n}={v}" for n, v in known.items()],
             gpu=device,
             with_cache=True,
+            missing=missing,
         )
+        for said in missing:
+            warnings.warn(f"{said.message}: {said.notes[0]}", stacklevel=2)
         if not choices:
             return built
         return self._compiled(built.defines, built.arch, choices[self.name])
@@ -293,6 +335,38 @@ class Kernel:
         return self._last
 
     # ---- on a GPU
+
+    def _forms_of_torch(self) -> Forms | None:
+        """The forms of earlier calls with PyTorch's tensors; None before PyTorch is imported."""
+        if self._forms is None:
+            self._forms = forms_of_torch()
+        return self._forms
+
+    def _remember(self, key: tuple[Any, ...], built: _Built, call: _Call, index: int) -> None:
+        """The next call of this form goes the short way."""
+        kernel, plan, sizes = built.kernel, built.kernel.plan, call.sizes
+        given = [n for n in call.arrays if n in call.own]
+        made = {n: a for n, a in call.arrays.items() if n not in call.own}
+        if any(v.kind != "torch" for v in call.views.values()):
+            return
+
+        def by_c(addresses: Sequence[int], workspace: int, stream: int) -> None:
+            # built when a stream first needs it
+            found = self._c_launcher(built).bound(kernel, sizes)
+            launches[True] = (found, "c launcher")
+            found(addresses, workspace, stream)
+
+        launches: dict[bool, tuple[Launch, str]] = {True: (by_c, "c launcher")}
+        if self.launcher == "c" or not pycuda_is_there():
+            found = self._c_launcher(built).bound(kernel, sizes)
+            launches = dict.fromkeys((False, True), (found, "c launcher"))
+        else:
+            launches[False] = (self._pycuda(built, index).bound(kernel, sizes), "pycuda")
+            if self.launcher == "pycuda":
+                return  # a stream of PyTorch's must be refused
+        needed = workspace_bytes(plan, sizes)
+        assert self._forms is not None
+        self._forms.keep(key, form_of(built, plan, index, given, made, needed, launches))
 
     def _launch(self, built: _Built, call: _Call, stream: Any, index: int) -> None:
         views = list(call.views.values())

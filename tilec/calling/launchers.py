@@ -12,18 +12,18 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emit.c_names import c_name
 from tilec.emit.types import scalar_host_type
 from tilec.runtime.arguments import CallSizes, check_call
-from tilec.runtime.device import Gpu, driver_words, import_pycuda, no_gpu
+from tilec.runtime.device import Gpu, driver_words, import_pycuda, no_gpu, refused
 from tilec.runtime.launching import ConcreteLaunch, choose_target, concrete_launches
 from tilec.source.diagnostics import fail
 
@@ -94,6 +94,37 @@ class PycudaLauncher:
             for function, launch in self._ready[key][1]:
                 gpu.enqueue(function, launch, stream)
 
+    def bound(
+        self, kernel: CompiledKernel, sizes: CallSizes
+    ) -> Callable[[Sequence[int], int, int], None]:
+        """As `CLauncher.bound`, on the default stream, for arrays that live in the primary context: what was launched before with these
+        addresses is launched again."""
+        known: dict[tuple[int, ...], list[Callable[[], None]]] = {}
+        names = [t.name for t in kernel.plan.parameters]
+
+        def call(addresses: Sequence[int], workspace: int, stream: int) -> None:
+            key = (*addresses, workspace)
+            calls = known.get(key)
+            if calls is None:
+                self.launch(kernel, sizes, dict(zip(names, addresses, strict=True)), workspace)
+                gpu, _ = self._loaded[True]
+                launches = self._ready[True, id(sizes), tuple(addresses), workspace][1]
+                if len(known) >= CALLS_KEPT:
+                    known.clear()
+                known[key] = [gpu.bound(function, launch) for function, launch in launches]
+                return
+            gpu, _ = self._loaded[True]
+            self._primary.push()
+            try:
+                for one in calls:
+                    one()
+            except gpu.launch_errors as error:
+                raise refused(f"launching `{kernel.name}`", error) from error
+            finally:
+                gpu.driver.Context.pop()
+
+        return call
+
     def allocate(self, size: int, *, foreign: bool) -> Any:
         """Device memory; `int()` of it is the address. Raises TileError (E0813)."""
         with self._context(foreign) as (gpu, _):
@@ -146,22 +177,36 @@ class CLauncher:
         stream: int = 0,
     ) -> None:
         """Call the launcher, which checks as it does for a C program. Raises TileError as `check_call`, and E0814."""
+        places = [addresses[t.name] for t in kernel.plan.parameters]
+        self.bound(kernel, sizes)(places, workspace, stream)
+
+    def bound(
+        self, kernel: CompiledKernel, sizes: CallSizes
+    ) -> Callable[[Sequence[int], int, int], None]:
+        """The launcher for these sizes: called with addresses in the plan's order, the workspace's, and a stream's handle. Raises as
+        `launch`."""
         function = self._function(kernel)
         plan = kernel.plan
-        status = function(
-            *(addresses[t.name] for t in plan.parameters),
+        numbers = (
             *(sizes.dims[v.name] for v in plan.dims),
             *(sizes.strides[v.name] for v in plan.strides),
             *(sizes.scalars[s.name] for s in plan.scalars),
-            workspace,
-            stream,
         )
-        if status:
-            check_call(plan, sizes, addresses, workspace if plan.workspace else None)
-            error = getattr(self._open(), f"{c_name(kernel.name)}_error")
-            error.restype = ctypes.c_char_p
-            said = (error() or b"").decode() or f"the launcher answers {status}"
-            raise fail("E0814", f"the CUDA runtime refused launching `{kernel.name}`", note=said)
+
+        def call(addresses: Sequence[int], workspace: int, stream: int) -> None:
+            if status := function(*addresses, *numbers, workspace, stream):
+                known = {t.name: a for t, a in zip(plan.parameters, addresses, strict=True)}
+                check_call(plan, sizes, known, workspace if plan.workspace else None)
+                self._refused(kernel, status)
+
+        return call
+
+    def _refused(self, kernel: CompiledKernel, status: int) -> NoReturn:
+        """Raises E0814 with what the launcher says of its last call."""
+        error = getattr(self._open(), f"{c_name(kernel.name)}_error")
+        error.restype = ctypes.c_char_p
+        said = (error() or b"").decode() or f"the launcher answers {status}"
+        raise fail("E0814", f"the CUDA runtime refused launching `{kernel.name}`", note=said)
 
     def _open(self) -> ctypes.CDLL:
         if self._library is None:

@@ -52,7 +52,7 @@ def deduced(
             continue
         for dim, extent in zip(param.dims, view.shape, strict=True):
             if isinstance(dim, ast.Name) and dim.id in open_names:
-                found.setdefault(dim.id, str(extent))
+                found.setdefault(dim.id, str(int(extent)))
     return found
 
 

@@ -45,8 +45,27 @@ from tilec.jobs.messages import FORMS, form_of
     "-MT", "depfile_target", metavar="TARGET", help="Its target, as is; default: the output."
 )
 @click.option("--if-changed", is_flag=True, help="Leave a file alone that would not change.")
+@click.option(
+    "--tuned",
+    is_flag=True,
+    help="Compile all variants that `tilec tune` found; the launcher selects by the sizes.",
+)
+@click.option(
+    "--variants",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With `--tuned`: at most so many a kernel beside the general one. Default 4.",
+)
+@click.option("--split", is_flag=True, help="With `--tuned`: each variant in a file of its own.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
 @click.option(
     "--diagnostics",
@@ -72,7 +91,11 @@ def compile_command(
     depfile_path: str | None,
     depfile_target: str | None,
     if_changed: bool,
+    tuned: bool,
+    variants: int | None,
+    split: bool,
     no_tuned: bool,
+    required: tuple[str, ...],
     check_only: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -111,5 +134,9 @@ def compile_command(
         no_warnings=no_warnings,
         tuned=not no_tuned,
         if_changed=if_changed,
+        dispatch=tuned,
+        variants=variants,
+        split=split,
+        required=required,
     )
     run_compile(request)

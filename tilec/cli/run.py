@@ -52,6 +52,12 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     metavar="torch|MODULE:FUNCTION",
     help="Also time PyTorch evaluating the check, or a function of yours, in turn with the kernel.",
 )
+@click.option(
+    "--energy", is_flag=True, help="With --bench: joules a call, by the GPU's own counter."
+)
+@click.option(
+    "--tuned", is_flag=True, help="Run what `compile --tuned` writes: all variants that were found."
+)
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
 @click.option("--csv", "csv_path", metavar="PATH", help="Write the times as CSV.")
 @click.option("--plot", "plot_path", metavar="PATH", help="Draw the times over a range of sizes.")
@@ -64,6 +70,13 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
 )
 @click.option("--counters", is_flag=True, help="Count the emulator's memory requests, for --json.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="tma,wgmma,pipelined,vec16",
+    help="Stop if a kernel's fastest variant has lost one of these.",
+)
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
     "--diagnostics",
@@ -89,7 +102,10 @@ def run_command(
     atol: float | None,
     bench: bool,
     against: str | None,
+    energy: bool,
+    tuned: bool,
     no_tuned: bool,
+    required: tuple[str, ...],
     csv_path: str | None,
     plot_path: str | None,
     save: str | None,
@@ -126,6 +142,8 @@ def run_command(
             bench=bench,
             against=against,
             tuned=not no_tuned,
+            dispatch=tuned,
+            energy=energy,
             csv_path=csv_path,
             plot_path=plot_path,
             save=save,
@@ -134,6 +152,7 @@ def run_command(
             chaos=chaos,
             counters=counters,
             nvcc=nvcc,
+            required=required,
             form=form_of(diagnostics, json_diagnostics),
         )
     )

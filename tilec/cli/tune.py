@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tilec.cli.completion import files
 from tilec.jobs.messages import FORMS
+
+if TYPE_CHECKING:
+    from tilec.tuning.strategies import Kind
 
 
 @click.command("tune")
@@ -38,6 +43,33 @@ from tilec.jobs.messages import FORMS
     metavar="SECONDS",
     help="Time for one candidate, then it counts as hanging. Default 30.",
 )
+@click.option("--arch", metavar="ARCH", help="Compile for this architecture, not the device's own.")
+@click.option(
+    "--search",
+    type=click.Choice(["exhaustive", "guided", "tpe"]),
+    default="exhaustive",
+    show_default=True,
+    help="All candidates, the likely fastest, or optuna's sampler.",
+)
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="End after N candidates in a row that were no faster.",
+)
+@click.option(
+    "--trials", type=click.IntRange(min=1), metavar="N", help="Measure at most N candidates."
+)
+@click.option("--devices", metavar="N,N", help="GPUs of this machine, such as `0,1`; or `all`.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Measure on the workers of a dask.distributed cluster."
+)
+@click.option(
+    "--plot",
+    metavar="FILE",
+    shell_complete=files,
+    help="Draw a heat map and a roofline: svg, png or pdf. Needs matplotlib.",
+)
 @click.option("--again", is_flag=True, help="Measure what was measured before, too.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
 @click.option(
@@ -59,6 +91,13 @@ def tune_command(
     atol: float | None,
     jobs: int | None,
     limit: float | None,
+    arch: str | None,
+    search: Kind,
+    patience: int | None,
+    trials: int | None,
+    devices: str | None,
+    scheduler: str | None,
+    plot: str | None,
     again: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -85,5 +124,12 @@ def tune_command(
             limit=limit,
             again=again,
             nvcc=nvcc,
+            arch=arch,
+            search=search,
+            patience=patience,
+            trials=trials,
+            devices=devices,
+            scheduler=scheduler,
+            plot=plot,
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
@@ -25,6 +26,17 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
+class GuardedKernel:
+    """A kernel with the preprocessor condition of its architecture, or "", the program that it is of, and the number of the tuned
+    variant, 0 for the general one."""
+
+    kernel: k.Kernel
+    guard: str
+    program: Program
+    variant: int = 0
+
+
+@dataclass(frozen=True)
 class KernelTexts:
     """Texts of one kernel's section, in order."""
 
@@ -32,12 +44,14 @@ class KernelTexts:
     wrappers: tuple[str, ...]
 
 
-def render_kernels(program: Program, kernels: list[tuple[k.Kernel, str]]) -> KernelTexts:
-    """Bodies and entry points; each kernel comes with the preprocessor condition of its architecture, or ""."""
-    facts = Facts.of(program)
+def render_kernels(kernels: Sequence[GuardedKernel]) -> KernelTexts:
+    """Bodies and entry points."""
+    facts: dict[int, Facts] = {}
     drafts: list[Draft] = []
-    for kernel, guard in kernels:
-        drafts.append(_draft(program, kernel, guard, facts))
+    for one in kernels:
+        if id(one.program) not in facts:
+            facts[id(one.program)] = Facts.of(one.program)
+        drafts.append(_draft(one.program, one.kernel, one.guard, facts[id(one.program)]))
     groups: dict[tuple[str, str], list[Draft]] = {}
     for draft in drafts:
         groups.setdefault((draft.kernel.body_name, draft.key), []).append(draft)

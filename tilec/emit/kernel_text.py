@@ -124,6 +124,8 @@ class KernelWriter:
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform() | w.IfWhole():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
+            case k.IfAnyLane():
+                text = macro(op, self, self.block(op.then))
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
@@ -135,7 +137,9 @@ class KernelWriter:
                 around = "\n".join(queue_loop(self.kernel, self.renderer, words))
                 text = macro(op, self, around, inner)
             case a.Roles():
-                text = macro(op, self, self.block(op.producer), self.block(op.consumer))
+                consumer = self.block(op.consumer)
+                by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
+                text = macro(op, self, self.block(op.producer), consumer, by_warpgroup)
             case _:
                 text = macro(op, self)
         return comment + str(text).strip("\n")

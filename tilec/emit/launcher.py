@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from tilec.emit.c_names import c_name
+from tilec.emit.expressions import EQUAL
 from tilec.emit.host import HostRenderer
 from tilec.emit.kernel_text import macros
 from tilec.emit.layout import indent
+from tilec.emit.selecting import external_declarations, selection_context
 from tilec.emit.types import DEVICE, HOST, host_type, scalar_host_type
 from tilec.ir.launch import (
     Argument,
     IntegerArgument,
     Launch,
+    LaunchCondition,
     LaunchPlan,
     PointerArgument,
     ScalarArgument,
+    Step,
     TensorMapArgument,
 )
 from tilec.ir.requirements import (
@@ -35,6 +40,7 @@ from tilec.ir.requirements import (
     size_range,
     tensor_extent,
 )
+from tilec.ir.selection import GENERAL
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tensor_maps import ELEMENT_TYPES, SWIZZLES
 from tilec.ir.tile_ir import HostExpr, HostNumber, HostOp, HostScalar, Program, Tensor
@@ -51,9 +57,10 @@ class LauncherContext:
 
     A local of the launcher whose name a parameter has gets a number."""
 
-    def __init__(self, program: Program, plan: LaunchPlan):
+    def __init__(self, program: Program, plan: LaunchPlan, apart: Mapping[int, str] | None = None):
         self.program = program
         self.plan = plan
+        self.apart = apart or {}
         self.name = c_name(plan.name)
         self.scalars = {s.name: s.dtype for s in plan.scalars}
         known = {t.name: max(1, t.dtype.bits // 8) for t in plan.parameters}
@@ -66,6 +73,7 @@ class LauncherContext:
         self._names = names
         self._maps: dict[str, str] = {}
         self._ctas = names.unique("ctas")
+        self._tuned, self._tuned_sizes = (names.unique(n) for n in ("tuned", "tuned_sizes"))
         self.sentence = names.unique(f"{self.name}_sentence")
 
     # ---- signature
@@ -267,33 +275,65 @@ class LauncherContext:
         return f"{cast}<{const}{DEVICE[tensor.dtype]}*>({name})"
 
     def targets(self) -> list[dict[str, Any]]:
-        """The choice by device, newest architecture first, and the steps of each."""
-        result = []
+        """The choice by device, newest architecture first, and the variants of each, the general one last."""
         newest = sorted(
             self.plan.targets, key=lambda t: (TARGETS[t.arch].compute, t.arch), reverse=True
         )
+        result = []
         for target in newest:
-            steps = [
+            compute = TARGETS[target.arch].compute
+            sign = "==" if target.arch.endswith("a") else ">="
+            tuned = target.selection.alternatives if target.selection else ()
+            branches = [self._branch(a.number, a.label, a.steps, a.condition) for a in tuned]
+            note = "the general variant" if tuned else ""
+            branches.append(self._branch(GENERAL, note, target.steps, None))
+            result.append(
+                {
+                    "condition": f"{self.locals['compute']} {sign} {compute}",
+                    "selection": selection_context(target.selection, self._tuned, self._tuned_sizes)
+                    if target.selection
+                    else None,
+                    "branches": branches,
+                }
+            )
+        return result
+
+    def _branch(
+        self, number: int, note: str, steps: tuple[Step, ...], condition: LaunchCondition | None
+    ) -> dict[str, Any]:
+        """One variant: the condition besides those before it, "" for the last one."""
+        text = ""
+        if condition is not None:
+            text = f"{self._tuned} == {number}"
+            more = self.host.piece(condition)
+            text += "" if more.text == "true" else f" && {more.at(EQUAL)}"
+        call = ""
+        if self.apart:
+            call = f"{c_name(self.apart[number])}({', '.join(n for _, n in self._signature())})"
+        return {
+            "condition": text,
+            "note": note,
+            "call": call,
+            "error": f"{c_name(self.apart[number])}_error" if self.apart else "",
+            "steps": [
                 {
                     "instances": self.host.sym(step.instances).at(4),
                     "launches": [self._launch(launch) for launch in step.launches],
                 }
-                for step in target.steps
-            ]
-            compute = TARGETS[target.arch].compute
-            sign = "==" if target.arch.endswith("a") else ">="
-            result.append(
-                {"condition": f"{self.locals['compute']} {sign} {compute}", "steps": steps}
-            )
-        return result
+                for step in ([] if self.apart else steps)
+            ],
+        }
 
     # ---- text
 
     def render(self) -> str:
         """The launcher's text."""
         workspace = self.host.size(self.plan.workspace_bytes)
-        checks, arguments, targets = self.checks(), self.arguments(), self.targets()
-        pointers = self.workspace_pointers()
+        targets = self.targets()
+        checks, arguments, pointers = [], [], []
+        if not self.apart:
+            checks, arguments = self.checks(), self.arguments()
+            pointers = self.workspace_pointers()
         used = f"{checks} {arguments} {targets} {pointers} stream"
         context = {
             **self.locals,
@@ -309,6 +349,7 @@ class LauncherContext:
             "workspace_pointers": pointers,
             "several": len(targets) > 1,
             "targets": targets,
+            "external": external_declarations(self.apart, self._signature()),
         }
         return indent(str(macros("unit/launcher.jinja")["launcher"](context)))
 

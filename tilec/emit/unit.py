@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tilec import __version__
-from tilec.emit.bodies import render_kernels
+from tilec.emit.bodies import GuardedKernel, render_kernels
 from tilec.emit.c_names import c_name
 from tilec.emit.kernel_text import environment
 from tilec.emit.launcher import LauncherContext
 from tilec.emit.layout import indent
 from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
 from tilec.emit.wgmma import blocks_of
-from tilec.ir import kernel_ir as k
-from tilec.ir.launch import LaunchPlan
+from tilec.ir.launch import LaunchPlan, TargetPlan
+from tilec.ir.selection import GENERAL
 from tilec.ir.tile_ir import Program
 from tilec.resources import resource_text
 
@@ -27,12 +28,41 @@ RULE = 96
 
 @dataclass(frozen=True)
 class UnitKernel:
-    """One kernel of a unit: its source-level signature, program, plan, and Kernel IR with the guard of its architecture."""
+    """One kernel of a unit: its source-level signature, program, plan, and Kernel IR. `apart`: where its variants are units of their own,
+    the names of their launchers by number, the general one's too; then `kernels` is empty."""
 
     signature: str
     program: Program
     plan: LaunchPlan
-    kernels: tuple[tuple[k.Kernel, str], ...]
+    kernels: tuple[GuardedKernel, ...]
+    apart: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its launcher selects among variants that tuning found."""
+        return any(target.selection for target in self.plan.targets)
+
+
+def split_unit(unit: UnitKernel) -> tuple[UnitKernel, dict[str, UnitKernel]]:
+    """A kernel whose variants are units of their own: what selects among them, and each variant by the name of its launcher."""
+    numbers = sorted({one.variant for one in unit.kernels} | {GENERAL})
+    name = unit.plan.name
+    apart = {n: f"{name}_tuned{n}" if n != GENERAL else f"{name}_general" for n in numbers}
+    units: dict[str, UnitKernel] = {}
+    for number, own in apart.items():
+        targets = tuple(t for target in unit.plan.targets for t in _of_variant(target, number))
+        plan = replace(unit.plan, name=own, targets=targets)
+        kernels = tuple(one for one in unit.kernels if one.variant == number)
+        units[own] = UnitKernel(unit.signature, unit.program, plan, kernels)
+    return replace(unit, kernels=(), apart=apart), units
+
+
+def _of_variant(target: TargetPlan, number: int) -> list[TargetPlan]:
+    """A target's plan with the steps of one variant alone, none where it has not that one."""
+    if number == GENERAL:
+        return [replace(target, selection=None)]
+    tuned = target.selection.alternatives if target.selection else ()
+    return [TargetPlan(target.arch, a.steps) for a in tuned if a.number == number]
 
 
 def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> str:
@@ -40,7 +70,7 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
     contexts: list[dict[str, object]] = []
     rendered: list[str] = []
     for kernel in kernels:
-        texts = render_kernels(kernel.program, list(kernel.kernels))
+        texts = render_kernels(kernel.kernels)
         bodies = [body.rstrip("\n") for body in texts.bodies]
         wrappers = [wrapper.rstrip("\n") for wrapper in texts.wrappers]
         rendered += [*bodies, *wrappers]
@@ -51,7 +81,9 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
                 "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
                 "bodies": [{"text": body} for body in bodies],
                 "wrappers": wrappers,
-                "launcher": LauncherContext(kernel.program, kernel.plan).render().rstrip("\n"),
+                "launcher": LauncherContext(kernel.program, kernel.plan, kernel.apart)
+                .render()
+                .rstrip("\n"),
             }
         )
     kernel_text = "\n".join(rendered)

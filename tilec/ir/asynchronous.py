@@ -112,12 +112,11 @@ class BarrierWait(Op):
 
 @dataclass(frozen=True)
 class BarrierExpect(Op):
-    """Arrives, and announces the bytes of the copies that follow. `warp`: one lane of a warp does."""
+    """Arrives, and announces the bytes of the copies that follow."""
 
     barrier: str
     ring: str
     bytes: int
-    warp: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,22 +150,6 @@ class TensorCopy(Op):
     @property
     def writes(self) -> tuple[str, ...]:
         return ()
-
-
-@dataclass(frozen=True)
-class RowCopies(Op):
-    """A tile whose rows begin anywhere in memory, which no map of rows and columns describes: every row of a panel by a bulk copy of
-    its own, through a map of the tensor as one line of elements. Row r begins at element `first` + r * `pitch`; the lanes of the
-    producer's warp take the rows in turn."""
-
-    proxy: ClassVar[Proxy] = "async"
-    token: ClassVar[Token] = "mbarrier"
-    map: str
-    buffer: PanelBuffer
-    ring: str
-    barrier: str
-    first: Expr
-    pitch: Expr
 
 
 @dataclass(frozen=True)
@@ -244,7 +227,7 @@ class SendChunks(Op):
     """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
     a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
     those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
-    many, `least` at least; `only`: this one; none of them: all."""
+    many, `least` at least; `only`: these, under one fence; none of them: all."""
 
     proxy: ClassVar[Proxy] = "async"
     token: ClassVar[Token] = "bulk"
@@ -260,13 +243,13 @@ class SendChunks(Op):
     trip: Expr | None = None
     trips: Expr | None = None
     least: int = 0
-    only: int | None = None
+    only: tuple[int, ...] = ()
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """Numbers of the chunks that may leave here."""
-        if self.only is not None:
-            return (self.only,)
+        if self.only:
+            return self.only
         all_chunks = range(self.blocks * self.panels)
         return tuple(n for n in all_chunks if self.trips is None or self.every * n >= self.least)
 
@@ -301,15 +284,14 @@ class Instances(Op):
 
 @dataclass(frozen=True)
 class Roles(Op):
-    """One elected thread behind the consumers (`warp`: the warp) does `producer`, the first `consumers` threads do `consumer`, each
-    with as many registers."""
+    """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
+    registers."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
-    warp: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -339,6 +339,22 @@ class IfUniform(Op):
 
 
 @dataclass(frozen=True)
+class IfAnyLane(Op):
+    """A branch that a warp takes where the condition holds in one of its threads."""
+
+    condition: Expr
+    then: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.then, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.then, "writes")
+
+
+@dataclass(frozen=True)
 class CopyAsync(Op):
     """16 bytes from `pointer + offset` to the current (row, col) of an operand tile, without waiting; zeros where a guard fails and
     behind `count` elements."""

@@ -11,6 +11,7 @@ from tilec.ir.dtypes import DType
 from tilec.ir.kernel_wmma import Sums
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym, Var
+from tilec.source.text import NOWHERE, Span
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "and",
@@ -24,6 +25,11 @@ _LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer"}
 
 def print_kernel(kernel: k.Kernel) -> str:
     """The kernel with its configuration, storage and body."""
+    return "".join(f"{text}\n" for text, _ in kernel_lines(kernel))
+
+
+def kernel_lines(kernel: k.Kernel) -> list[tuple[str, Span]]:
+    """The lines of that text, each with the place in the source that its op is from."""
     lines = [
         f"kernel {kernel.name} threads {kernel.threads} resident {kernel.blocks_per_sm} instances {kernel.batch}"
     ]
@@ -51,8 +57,7 @@ def print_kernel(kernel: k.Kernel) -> str:
     if kernel.cluster_digit:
         together += f" along {kernel.cluster_digit}"
     lines.append("  grid " + ", ".join(_digit(d) for d in kernel.grid) + together)
-    lines += _block(kernel.body, "  ")
-    return "\n".join(lines) + "\n"
+    return [*((text, NOWHERE) for text in lines), *_block(kernel.body, "  ")]
 
 
 def _tile(tile: PanelBuffer | k.TileBuffer) -> str:
@@ -100,8 +105,8 @@ def _conjunction(guards: tuple[k.Expr, ...]) -> str:
     return " and ".join(map(print_expr, guards))
 
 
-def _block(ops: tuple[k.Op, ...], margin: str) -> list[str]:
-    lines: list[str] = []
+def _block(ops: tuple[k.Op, ...], margin: str) -> list[tuple[str, Span]]:
+    lines: list[tuple[str, Span]] = []
     for op in ops:
         name = type(op).__name__
         inner: list[tuple[str, tuple[k.Op, ...]]] = []
@@ -116,10 +121,10 @@ def _block(ops: tuple[k.Op, ...], margin: str) -> list[str]:
                 text = _field(field.name, value)
                 if text:
                     parts.append(text)
-        lines.append(f"{margin}{name} {' '.join(parts)}".rstrip())
+        lines.append((f"{margin}{name} {' '.join(parts)}".rstrip(), op.span))
         for label, body in inner:
             if label in _LABELS:
-                lines.append(f"{margin}{_LABELS[label]}")
+                lines.append((f"{margin}{_LABELS[label]}", op.span))
             lines += _block(body, margin + "  ")
     return lines
 

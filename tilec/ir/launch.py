@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilec.ir.dtypes import DType
+from tilec.ir.selection import Point
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tensor_maps import ALIGNMENT, DIM_LIMIT, STRIDE_LIMIT, box_fault
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
@@ -143,11 +144,40 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """Steps that take the place of a target's own where the selection names `number` and `condition` holds. `label` says which candidate
+    they are of."""
+
+    number: int
+    label: str
+    condition: LaunchCondition
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice of an alternative by the values of `key` (dims, strides, scalars): see `tilec.ir.selection`. A number without an
+    alternative stands for the target's own steps."""
+
+    key: tuple[str, ...]
+    points: tuple[Point, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
 class TargetPlan:
-    """The steps for one architecture, such as "sm_80"; the launcher takes the newest one that the device can run."""
+    """The steps for one architecture, such as "sm_80"; the launcher takes the newest one that the device can run. `selection`: what was
+    tuned goes before `steps`, which take every call that it does not."""
 
     arch: str
     steps: tuple[Step, ...]
+    selection: Selection | None = None
+
+    @property
+    def every_step(self) -> tuple[Step, ...]:
+        """The steps of all alternatives, and the target's own."""
+        tuned = self.selection.alternatives if self.selection else ()
+        return (*(s for a in tuned for s in a.steps), *self.steps)
 
 
 @dataclass(frozen=True)
@@ -205,7 +235,7 @@ def product(factors: tuple[Sym, ...]) -> Sym:
 
 
 __all__ = [
-    "Aligned", "AllOf", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument",
-    "Launch", "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Step", "TargetPlan", "TensorMapArgument",
+    "Aligned", "AllOf", "Alternative", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument",
+    "Launch", "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Selection", "Step", "TargetPlan", "TensorMapArgument",
     "Workspace", "product", "size_range",
 ]  # fmt: skip

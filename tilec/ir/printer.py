@@ -14,6 +14,7 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym
 from tilec.source.exhaustive import assert_never
+from tilec.source.text import NOWHERE, Span
 
 _COLUMN = 58
 """Where types begin, if the op leaves room."""
@@ -21,9 +22,14 @@ _COLUMN = 58
 
 def print_program(program: ir.Program) -> str:
     """The whole program as text that ends in a newline."""
+    return "".join(f"{text}\n" for text, _ in program_lines(program))
+
+
+def program_lines(program: ir.Program) -> list[tuple[str, Span]]:
+    """The lines of that text, each with the place in the source that its op is from."""
     printer = _Printer()
     printer.program(program)
-    return "\n".join(printer.lines) + "\n"
+    return list(zip(printer.lines, printer.spans, strict=True))
 
 
 def print_op(op: ir.Op) -> str:
@@ -121,6 +127,8 @@ class _Printer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.spans: list[Span] = []
+        self.span = NOWHERE
 
     def line(self, indent: int, text: str, values: Iterable[ir.Value] = ()) -> None:
         """One line, with the types of `values` in the column for types."""
@@ -133,6 +141,7 @@ class _Printer:
         if notes:
             text = f"{text:<{_COLUMN}} {' | '.join(notes)}"
         self.lines.append(text.rstrip())
+        self.spans.append(self.span)
 
     def program(self, program: ir.Program) -> None:
         """Head, declarations and nests."""
@@ -184,6 +193,7 @@ class _Printer:
 
     def op(self, op: ir.Op, indent: int) -> None:
         """One op and what is nested in it."""
+        self.span = op.span
         match op:
             case ir.For():
                 self.line(indent, f"for {op.index} < {op.trips}")
@@ -195,15 +205,18 @@ class _Printer:
                         (carried.entry,),
                     )
                 self.block(op.body, indent + 1)
+                self.span = op.span
                 for carried in op.carried:
                     text = f"next {carried.entry} = {carried.next} -> {carried.result}"
                     self.line(indent + 1, text, (carried.result,))
             case ir.If():
                 self.line(indent, f"if {op.condition}")
                 self.block(op.then, indent + 1)
+                self.span = op.span
                 if op.otherwise.ops:
                     self.line(indent, "else")
                     self.block(op.otherwise, indent + 1)
+                    self.span = op.span
                 for merge in op.merges:
                     text = f"merge {merge.result} = {merge.then} else {merge.otherwise}"
                     self.line(indent, text, (merge.result,))

@@ -259,7 +259,7 @@ ElementwiseName = Literal[
     "add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg", "abs", "min", "max",
     "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "shl", "shr",
     "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid",
-    "floor", "ceil", "round", "fma", "where",
+    "floor", "ceil", "round", "fma", "where", "sub_if",
 ]  # fmt: skip
 
 
@@ -267,7 +267,8 @@ ElementwiseName = Literal[
 class Elementwise(Op):
     """One function per element. Arguments are scalars or have out's rank; an axis of literal extent 1 broadcasts.
     Arguments have one dtype, out's own except: comparisons give bool, `where`'s first is bool. `min`/`max` propagate NaN. `and`, `or`,
-    `xor`, `not` are logical on bool, bitwise on integers."""
+    `xor`, `not` are logical on bool, bitwise on integers. `sub_if`(x, y, c) is x - y where the bool c holds, else x: a schedule's, for
+    a c that rarely does."""
 
     op: ElementwiseName
     args: tuple[Value, ...]

@@ -24,7 +24,7 @@ _FUNCTIONS = (
 _FLOAT_ONLY = frozenset({*_FUNCTIONS, "div"})
 _ARITY = {
     **dict.fromkeys((*_FUNCTIONS, "neg", "abs", "not"), 1),
-    **dict.fromkeys(("fma", "where"), 3),
+    **dict.fromkeys(("fma", "where", "sub_if"), 3),
 }
 
 
@@ -382,6 +382,9 @@ class _Verifier:
         if op.op == "where":
             self.need(dtypes[0] == BOOL, "the condition of where is not bool")
             dtypes = dtypes[1:]
+        elif op.op == "sub_if":
+            self.need(dtypes[2] == BOOL, "the condition of sub_if is not bool")
+            dtypes = dtypes[:2]
         self.need(all(d == dtypes[0] for d in dtypes), f"arguments of {op.op} differ in dtype")
         dtype = dtypes[0]
         if op.op in _FLOAT_ONLY:

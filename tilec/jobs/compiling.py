@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.requiring import check_required, parse_required
 from tilec.source.diagnostics import (
     Diagnostic,
     TileError,
@@ -31,7 +32,8 @@ _EXTENSIONS = {"cu": ".cu", "ptx": ".ptx", "cubin": ".cubin"}
 class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
     default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`; `if_changed`
-    leaves a file alone that holds its bytes already."""
+    leaves a file alone that holds its bytes already; `dispatch` is `--tuned`, with at most `variants` tuned variants a kernel and
+    architecture, and with `split` each in a file of its own; `required` are the texts of `--require`."""
 
     file: str
     kernel: str | None = None
@@ -52,6 +54,10 @@ class CompileRequest:
     no_warnings: bool = False
     tuned: bool = True
     if_changed: bool = False
+    dispatch: bool = False
+    variants: int | None = None
+    split: bool = False
+    required: tuple[str, ...] = ()
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -62,7 +68,9 @@ def run_compile(request: CompileRequest) -> None:
     if request.emit in ("ptx", "cubin", "kernel-ir") and len(archs) > 1:
         named = ", ".join(f"`{a}`" for a in archs)
         raise fail("E0708", f"`--emit {request.emit}` is for one architecture, not for {named}")
+    required = parse_required(request.required)
     compiled, text = _compile(request, archs)
+    check_required(compiled, required)
     warnings = () if request.no_warnings else compiled.diagnostics
     _stop_at_warnings(request, compiled)
     if warnings and not request.no_warnings:
@@ -104,6 +112,12 @@ def command_text(request: CompileRequest) -> str:
         words += ["-D", f"{name}={value}"]
     for arch in parse_archs(request.archs):
         words += ["--arch", arch]
+    if request.dispatch:
+        words.append("--tuned")
+    if request.variants is not None:
+        words += ["--variants", str(request.variants)]
+    if request.split:
+        words.append("--split")
     return shlex.join(words)
 
 
@@ -113,12 +127,32 @@ def _check_options(request: CompileRequest) -> None:
             "E0709",
             "`--check-only` writes nothing, so it takes no `-o`, `--header` or `--save-temps`",
         )
+    if request.required and request.emit in ("ast", "tile-ir"):
+        raise fail(
+            "E0709",
+            f"`--require` is about compiled code, and `--emit {request.emit}` stops before that",
+        )
     if request.depfile and request.depfile_path is None and output_path(request) == "-":
         raise fail(
             "E0709",
             "`-MD` with standard output needs a path for the dependency file",
             help="give `-MF FILE`",
         )
+    _check_dispatch(request)
+
+
+def _check_dispatch(request: CompileRequest) -> None:
+    if request.dispatch and not request.tuned:
+        raise fail("E0709", "`--tuned` and `--no-tuned` exclude each other")
+    for option, given in (("--split", request.split), ("--variants", request.variants is not None)):
+        if given and not request.dispatch:
+            raise fail("E0709", f"`{option}` is about tuned variants", help="add `--tuned`")
+    if request.split and request.emit != "cu":
+        raise fail(
+            "E0709", f"`--split` writes `.cu` files, and `--emit {request.emit}` another form"
+        )
+    if request.split and output_path(request) == "-":
+        raise fail("E0709", "`--split` writes several files, which standard output is not")
 
 
 def _stop_at(emit: str) -> Literal["ast", "tile-ir", "kernel-ir", "cu"]:
@@ -131,27 +165,35 @@ def _stop_at(emit: str) -> Literal["ast", "tile-ir", "kernel-ir", "cu"]:
 
 def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledFile, str]:
     """The compiled file, and the text to emit ("" for what nvcc makes)."""
-    from tilec.jobs.tuned import compile_tuned, tuned_choices
+    from tilec.jobs.tuned import compile_dispatched, compile_tuned, tuned_choices
+    from tilec.tuning.dispatch import MOST
 
     defines = parse_pairs(request.defines, "-D")
-    # a candidate may not fit another target, so code for several takes none
-    tuned = request.tuned and len(archs) == 1
-    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
     stop = (
         "cu"
         if request.header or request.save_temps or request.check_only
         else _stop_at(request.emit)
     )
-    compiled, _ = compile_tuned(
-        request.file,
-        choices,
-        kernel=request.kernel,
-        defines=defines,
-        archs=archs,
-        print_after=request.print_after,
-        stop=stop,
-        command=command_text(request),
-    )
+    options = {
+        "kernel": request.kernel,
+        "defines": defines,
+        "archs": archs,
+        "print_after": request.print_after,
+        "stop": stop,
+        "command": command_text(request),
+    }
+    if request.dispatch:
+        most = MOST if request.variants is None else request.variants
+        compiled = compile_dispatched(request.file, most=most, split=request.split, **options)
+        return compiled, emitted_text(compiled, request.file, request.emit)
+    # a candidate may not fit another target, so code for several takes none
+    tuned = request.tuned and len(archs) == 1
+    missing: list[Diagnostic] = []
+    choices = {}
+    if tuned:
+        choices = tuned_choices(request.file, request.kernel, defines, archs[0], missing=missing)
+    compiled, _ = compile_tuned(request.file, choices, **options)
+    compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *missing))
     return compiled, emitted_text(compiled, request.file, request.emit)
 
 
@@ -225,6 +267,7 @@ def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Bu
 
     output = output_path(request)
     places = [(output, built.blob if built else text.encode())]
+    places += [(part_path(output, n), t.encode()) for n, t in compiled.parts.items()]
     if request.header:
         places.append((request.header, compiled.header.encode()))
     if request.depfile:
@@ -236,6 +279,9 @@ def _write(request: CompileRequest, compiled: CompiledFile, text: str, built: Bu
         for name, stage in _stages(request, compiled, built).items():
             files[str(Path(request.save_temps) / name)] = stage
     write_outputs(files, if_changed=request.if_changed)
+    if request.split:
+        # what a build has to compile; how many there are depends on the results
+        sys.stdout.write("".join(f"{n}\n" for n in (output, *_parts(output, compiled))))
 
 
 def _check_places(outputs: Sequence[str], compiled: CompiledFile) -> None:
@@ -262,11 +308,22 @@ def output_path(request: CompileRequest) -> str:
     return Path(request.file).stem + extension if extension else "-"
 
 
+def part_path(output: str, launcher: str) -> str:
+    """Where `--split` writes a variant: `gemm.gemm_tuned1.cu` beside `gemm.cu`."""
+    place = Path(output)
+    return str(place.with_name(f"{place.stem}.{launcher}{place.suffix or '.cu'}"))
+
+
+def _parts(output: str, compiled: CompiledFile) -> list[str]:
+    return [part_path(output, name) for name in compiled.parts]
+
+
 def _depfile(request: CompileRequest, compiled: CompiledFile, output: str) -> tuple[str, bytes]:
     from tilec.jobs.depfile import depfile_text, escape
 
     # what `-MT` gives is copied as it is, as compilers do: it may be several targets
-    target = request.depfile_target or escape(output)
+    outputs = (output, *_parts(output, compiled))
+    target = request.depfile_target or " ".join(map(escape, outputs))
     path = request.depfile_path or str(Path(output).with_suffix(".d"))
     return path, depfile_text(target, compiled.dependencies or (request.file,)).encode()
 
@@ -281,6 +338,7 @@ def _stages(
         f"{stem}.tile-ir": emitted_text(compiled, request.file, "tile-ir"),
         f"{stem}.kernel-ir": emitted_text(compiled, request.file, "kernel-ir"),
         f"{stem}.cu": compiled.cu,
+        **{part_path(f"{stem}.cu", name): text for name, text in compiled.parts.items()},
         f"{stem}.h": compiled.header,
         f"{stem}.json": _manifest(compiled),
     }

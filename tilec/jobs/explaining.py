@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilec.jobs.messages import render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
-from tilec.source.diagnostics import TileError
+from tilec.jobs.requiring import check_required, parse_required
+from tilec.source.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
+    from tilec.plan.candidate import Choice
 
 Access: TypeAlias = "tuple[int, str, str]"
 """A line, what is done there, and to which tensor."""
-
-REJECTED_SHOWN = 2
-"""Candidates beside the chosen one that are shown."""
 
 _REASONS = (
     (
@@ -49,31 +49,60 @@ class ExplainRequest:
     defines: tuple[str, ...] = ()
     arch: str | None = None
     tuned: bool = True
+    required: tuple[str, ...] = ()
+    """texts of `--require`"""
+    settings: tuple[str, ...] = ()
+    """`NAME=VALUE` texts: sizes at which whole launches are bounded"""
+    svg: str | None = None
+    """a folder for pictures of layouts"""
+    html: str | None = None
+    """a path for the report of all passes, which takes the text's place"""
 
 
 def explain_file(request: ExplainRequest) -> int:
-    """Print the explanation. Returns the exit status. Raises TileError with every error of the program."""
+    """Print the explanation, or write what the request asks for. Returns the exit status. Raises TileError with every error of the
+    program, and with every required optimisation that was lost."""
+    from tilec.explain.report import Observed
+    from tilec.jobs.rejected import rejected_candidates
+    from tilec.jobs.reporting import write_pictures, write_report
+    from tilec.jobs.totals import bound_launches
     from tilec.jobs.tuned import compile_tuned, tuned_choices
 
     check_source(request.file)
     archs = parse_archs((request.arch,) if request.arch else ())
     defines = parse_pairs(request.defines, "-D")
+    required = parse_required(request.required)
     tuned = request.tuned and len(archs) == 1
-    choices = tuned_choices(request.file, request.kernel, defines, archs[0]) if tuned else {}
+    choices: dict[str, Choice] = {}
+    missing: list[Diagnostic] = []
+    if tuned:
+        choices = tuned_choices(request.file, request.kernel, defines, archs[0], missing=missing)
+    if missing:
+        sys.stderr.write(render(missing, "text") + "\n")
+    observed = Observed(Path(request.file).name)
     compiled, _ = compile_tuned(
         request.file,
         choices,
         kernel=request.kernel,
         defines=defines,
         archs=archs,
-        stop="kernel-ir",
+        stop="cu" if request.html else "kernel-ir",
+        observe=observed.see,
     )
+    check_required(compiled, required)
+    if request.svg:
+        write_pictures(compiled, request.svg)
     rejected = {
         kernel.name: rejected_candidates(request.file, kernel, defines, archs[0])
         for kernel in compiled.kernels
     }
     text = Path(request.file).read_text(encoding="utf-8")
-    sys.stdout.write(explain_compiled(compiled, text, rejected))
+    calls = bound_launches(request.file, compiled, request.settings)
+    explanation = explain_compiled(compiled, text, rejected, calls)
+    if request.html:
+        write_report(request.html, observed, compiled, text, explanation)
+    else:
+        sys.stdout.write(explanation)
     return 0
 
 
@@ -81,8 +110,10 @@ def explain_compiled(
     compiled: CompiledFile,
     text: str = "",
     rejected: Mapping[str, Sequence[str]] | None = None,
+    calls: Mapping[str, str] | None = None,
 ) -> str:
-    """The explanation of a compiled file; `text` is its source, to show the lines; `rejected` other candidates by kernel."""
+    """The explanation of a compiled file; `text` is its source, to show the lines; `rejected` other candidates by kernel; `calls` what a
+    whole launch takes at least, by variant."""
     source = text
     if not source and compiled.dependencies:
         source = Path(compiled.dependencies[0]).read_text(encoding="utf-8")
@@ -90,19 +121,23 @@ def explain_compiled(
     parts: list[str] = []
     for kernel in compiled.kernels:
         for arch, variants in kernel.manifest["targets"].items():
-            parts += _kernel(
-                kernel.manifest, arch, variants, lines, (rejected or {}).get(kernel.name, ())
-            )
+            others = (rejected or {}).get(kernel.name, ())
+            parts += _kernel(kernel, arch, variants, lines, others, calls or {})
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _kernel(
-    manifest: Mapping[str, Any],
+    kernel: CompiledKernel,
     arch: str,
     variants: Sequence[Mapping[str, Any]],
     lines: Mapping[str, Sequence[str]],
     rejected: Sequence[str],
+    calls: Mapping[str, str],
 ) -> Iterator[str]:
+    from tilec.explain.text import kernel_lines
+
+    manifest = kernel.manifest
+    kernels = {one.name: one for one in kernel.lowered[arch]}
     yield f"kernel {manifest['kernel']} for {arch}"
     chosen = [
         f"{name} = {value} ({manifest['origin'].get(name, 'default')})"
@@ -113,6 +148,7 @@ def _kernel(
     for text in rejected:
         yield f"  not taken: {text}"
     shown: list[Mapping[str, Any]] = []
+    described: dict[str, list[str]] = {}
     for variant in variants:
         yield ""
         yield f"  {variant['kernel']}: {_launched(variant, variant is variants[0])}"
@@ -123,8 +159,16 @@ def _kernel(
             yield f"    in registers: {', '.join(variant['held_tiles'])}"
         if variant["inline_tiles"]:
             yield f"    computed where used: {', '.join(variant['inline_tiles'])}"
-        for buffer in variant["shared"]:
-            yield f"    shared: {_buffer(buffer)}"
+        own = list(kernel_lines(kernels[variant["kernel"]], arch))
+        if variant["kernel"] in calls:
+            yield f"    {calls[variant['kernel']]}"
+        like = next((name for name, lines_ in described.items() if lines_ == own), "")
+        described.setdefault(variant["kernel"], own)
+        yield from (
+            [f"    bounds, registers, memory and layouts as {like}"]
+            if like
+            else (f"    {text}" for text in own)
+        )
         twin = next((v for v in shown if v["lines"] == variant["lines"]), None)
         if twin is not None:
             yield f"    line by line as {twin['kernel']}"
@@ -238,16 +282,6 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         yield f"    schedule: {_STEPS.get(step, step)}"
 
 
-def _buffer(buffer: Mapping[str, Any]) -> str:
-    if "rows" in buffer:
-        slots = f", {buffer['slots']} slots" if buffer["slots"] > 1 else ""
-        return (
-            f"{buffer['name']} {buffer['dtype']}[{buffer['rows']}, {buffer['cols']}]{slots}, "
-            f"{buffer['bytes']} bytes, {buffer['placement']} against bank conflicts"
-        )
-    return f"{buffer['name']} {buffer['dtype']}[{buffer['count']}], {buffer['purpose']}"
-
-
 def _line(
     line: Mapping[str, Any],
     variant: Mapping[str, Any],
@@ -327,54 +361,3 @@ def _instruction(line: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
         if i["at"] == line["at"]
     ]
     return found[0] if found else ""
-
-
-# ------------------------------------------------------------------------------------ other candidates
-
-
-def rejected_candidates(
-    file: str, kernel: CompiledKernel, defines: Mapping[str, str], arch: str
-) -> list[str]:
-    """Up to two neighbours of the chosen tile sizes, each with why it was not taken: the passes' own refusal, or what it would cost.
-    Tile sizes that the user set are left as they are."""
-    manifest = kernel.manifest
-    own = {
-        name: int(manifest["candidate"][name])
-        for name in kernel.program.tiles
-        if manifest["origin"].get(name) in ("auto", "default") and name not in defines
-    }
-    found: list[str] = []
-    for name, value in sorted(own.items(), key=lambda item: -item[1]):
-        for other in (2 * value, value // 2):
-            if other < 1 or len(found) == REJECTED_SHOWN:
-                continue
-            found.append(_compared(file, kernel, {**defines, name: str(other)}, name, other, arch))
-    return found
-
-
-def _compared(
-    file: str, kernel: CompiledKernel, defines: Mapping[str, str], name: str, value: int, arch: str
-) -> str:
-    from tilec.compiler import compile_file
-
-    try:
-        other = compile_file(
-            file, kernel=kernel.name, defines=defines, archs=(arch,), stop="kernel-ir"
-        ).kernel(kernel.name)
-    except TileError as error:
-        return f"{name} = {value}: refused, {error.diagnostics[0].message}"
-    costs, own = _costs(other, arch), _costs(kernel, arch)
-    if costs == own:
-        return f"{name} = {value}: as many threads, registers and shared bytes; only measuring tells them apart"
-    return f"{name} = {value}: {costs}, against {own}"
-
-
-def _costs(kernel: CompiledKernel, arch: str) -> str:
-    variant = kernel.manifest["targets"][arch][0]
-    waste = variant.get("products", {}).get("padding_waste", 0.0)
-    parts = [
-        f"{variant['threads']} threads",
-        f"{variant['held_registers']} registers",
-        f"{variant['shared_bytes']} bytes shared",
-    ]
-    return ", ".join(parts) + (f", {waste:.1%} padding" if waste else "")

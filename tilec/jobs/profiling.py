@@ -16,6 +16,7 @@ from tilec.targets.table import TARGETS
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile, CompiledKernel
     from tilec.toolchain.build import Built
+    from tilec.toolchain.ncu import Ncu
     from tilec.toolchain.ptxas import KernelResources
 
 
@@ -72,6 +73,7 @@ def profile_file(request: ProfileRequest) -> int:
     from tilec.compiler import compile_file
 
     check_source(request.file)
+    tool = _tool(request.ncu)
     arch = _arch(request)
     compiled = compile_file(
         request.file,
@@ -81,7 +83,7 @@ def profile_file(request: ProfileRequest) -> int:
     )
     built = build_cubin(compiled, arch, request.nvcc)
     uses = [u for k in compiled.kernels for u in usage(k, arch, built.report)]
-    traffic, notes = _traffic(request, compiled, arch, uses)
+    traffic, notes = _traffic(request, compiled, arch, uses, tool)
     if request.as_json:
         data = {
             "arch": arch,
@@ -144,16 +146,32 @@ def usage(
     return tuple(found)
 
 
+def _tool(named: str) -> Ncu | str:
+    """The ncu, or why nothing is measured. Raises TileError (E0804) for one that was named and does not start: what was asked for is
+    not silently estimated."""
+    from tilec.toolchain.ncu import find_ncu
+
+    if named == "off":
+        return "`--ncu off`"
+    found = find_ncu(named)
+    if isinstance(found, str) and named != "auto":
+        raise no_such_tool(named)
+    return found
+
+
 def _traffic(
-    request: ProfileRequest, compiled: CompiledFile, arch: str, uses: Sequence[Usage]
+    request: ProfileRequest,
+    compiled: CompiledFile,
+    arch: str,
+    uses: Sequence[Usage],
+    tool: Ncu | str,
 ) -> tuple[list[Traffic], list[str]]:
     """What launches do at the example sizes: measured where ncu works, else estimated, and notes why."""
     from tilec.jobs.profile_child import bound_sizes
     from tilec.toolchain.driver import query_driver
-    from tilec.toolchain.ncu import Ncu, find_ncu, measure
+    from tilec.toolchain.ncu import measure
 
     driver = query_driver()
-    tool: Ncu | str = "`--ncu off`" if request.ncu == "off" else find_ncu(request.ncu)
     why = tool if isinstance(tool, str) else ""
     if not driver.devices:
         why = driver.problem

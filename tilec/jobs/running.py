@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
+from tilec.jobs.requiring import check_required, parse_required
 from tilec.jobs.size_ranges import expand_settings
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 
@@ -29,7 +30,7 @@ EMULATED_ARCH = "sm_90"
 @dataclass(frozen=True)
 class RunRequest:
     """The command line of `tilec run`, option by option. `settings`, `defines` and `inputs` are `NAME=VALUE` texts, of which
-    settings may name ranges; `tuned` is unset by `--no-tuned`."""
+    settings may name ranges; `tuned` is unset by `--no-tuned`, `dispatch` is `--tuned`; `required` are the texts of `--require`."""
 
     file: str | None = None
     kernel: str | None = None
@@ -56,6 +57,9 @@ class RunRequest:
     against: str | None = None
     csv_path: str | None = None
     plot_path: str | None = None
+    dispatch: bool = False
+    energy: bool = False
+    required: tuple[str, ...] = ()
 
 
 def run_files(request: RunRequest) -> int:
@@ -96,13 +100,20 @@ def _check(request: RunRequest) -> None:
         raise fail("E0709", "`--early` and `--chaos` are two orders of asynchronous copies")
     if request.bench and request.device == "cpu":
         raise fail("E0709", "`--bench` measures a GPU, and `--device cpu` uses none")
+    if request.dispatch and not request.tuned:
+        raise fail("E0709", "`--tuned` and `--no-tuned` exclude each other")
     if request.small and request.size:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--size`")
     if request.small and request.inputs:
         raise fail("E0709", "`--small` chooses the sizes, so it takes no `--input`")
-    for option, value in (("--against", request.against), ("--plot", request.plot_path)):
+    about_times = ("--against", request.against), ("--plot", request.plot_path)
+    for option, value in (*about_times, ("--energy", request.energy)):
         if value and not request.bench:
             raise fail("E0709", f"`{option}` is about times", help="add `--bench`")
+    if request.energy:
+        from tilec.runtime.energy import import_nvml
+
+        import_nvml()
     if request.plot_path:
         from tilec.runtime.comparing import import_matplotlib
 
@@ -117,6 +128,9 @@ def _check(request: RunRequest) -> None:
     for settings in expand_settings(request.settings):
         parse_pairs(settings, "-s")
     parse_pairs(request.defines, "-D")
+    parse_required(request.required)
+    if request.required and request.device == "reference":
+        raise fail("E0709", "`--require` is about compiled code, and `--device reference` has none")
     parse_pairs(request.inputs, "--input")
     if request.arch:
         parse_archs((request.arch,))
@@ -191,6 +205,7 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
+    required = parse_required(request.required)
     analysed = _analyse(request, file)
     _check_settings(request, analysed)
     files = load(file)
@@ -201,6 +216,8 @@ def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Ite
     for compiled, error in _units(request, analysed, file, gpu):
         if error is not None:
             _show(request, error)
+        elif request.device != "reference":
+            check_required(compiled, required)
         if compiled.diagnostics and error is None:
             sys.stderr.write(_rendered(request, compiled.diagnostics) + "\n")
         # a kernel that cannot be compiled is interpreted, unless a device was asked for
@@ -258,7 +275,7 @@ def _run_kernel(
             outcome = runner.run(kernel, sizes)
             if outcome.status == "failed":
                 _show(request, _differs(outcome))
-            note = _tuned_note(kernel)
+            note = (*_tuned_note(kernel), *_selected(kernel, outcome.variants))
             yield replace(outcome, details=(*outcome.details, *note))
         except TileError as error:
             _show(request, error)
@@ -275,6 +292,18 @@ def _tuned_note(kernel: CompiledKernel) -> tuple[str, ...]:
     values = kernel.manifest.get("candidate", {})
     tuned = [f"{n}={values[n]}" for n, of in origin.items() if of == "tuned" and n in values]
     return (f"tuned: {' '.join(tuned)}",) if tuned else ()
+
+
+def _selected(kernel: CompiledKernel, launched: Sequence[str]) -> tuple[str, ...]:
+    """Which of several tuned variants a call took, by the kernels that it launched."""
+    for target in kernel.plan.targets:
+        if target.selection is None:
+            continue
+        for alternative in target.selection.alternatives:
+            if {a.kernel for s in alternative.steps for a in s.launches} & set(launched):
+                return (f"tuned variant {alternative.number}: {alternative.label}",)
+        return ("the general variant",)
+    return ()
 
 
 def _failed(
@@ -333,7 +362,8 @@ def _compile(
     request: RunRequest, file: str, gpu: Gpu | Emulator | None, kernel: str | None
 ) -> CompiledFile:
     from tilec.emulator.machine import Emulator
-    from tilec.jobs.tuned import compile_tuned, tuned_choices
+    from tilec.jobs.tuned import compile_dispatched, compile_tuned, tuned_choices
+    from tilec.tuning.dispatch import MOST
 
     archs: tuple[str, ...]
     if request.arch:
@@ -345,7 +375,13 @@ def _compile(
     else:
         archs = (EMULATED_ARCH,)
     defines = parse_pairs(request.defines, "-D")
+    command = f"tilec run {Path(file).name}"
+    if request.dispatch:
+        return compile_dispatched(
+            file, most=MOST, kernel=kernel, defines=defines, archs=archs, command=command
+        )
     choices: dict[str, Choice] = {}
+    missing: list[Diagnostic] = []
     if request.tuned and gpu is not None:
         choices = tuned_choices(
             file,
@@ -356,6 +392,7 @@ def _compile(
             gpu=gpu.name,
             with_cache=True,
             cpu_sizes=isinstance(gpu, Emulator) and request.size is None,
+            missing=missing,
         )
     compiled, _ = compile_tuned(
         file,
@@ -363,9 +400,9 @@ def _compile(
         kernel=kernel,
         defines=defines,
         archs=archs,
-        command=f"tilec run {Path(file).name}",
+        command=command,
     )
-    return compiled
+    return replace(compiled, diagnostics=(*compiled.diagnostics, *missing))
 
 
 def _check_settings(request: RunRequest, compiled: CompiledFile) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +17,21 @@ from tilec.source.diagnostics import Sink, fail
 if TYPE_CHECKING:
     from tilec.compiled import CompiledFile
     from tilec.compiler import AnalysedKernel
+    from tilec.jobs.tuning_devices import Device
     from tilec.plan.candidate import Choice
     from tilec.plan.parameters import TuningSpace
     from tilec.runtime.arguments import CallSizes
     from tilec.syntax.loading import Program as Files
+    from tilec.tuning.building import Alter
     from tilec.tuning.records import Found, Subject
-    from tilec.tuning.search import Alter, Listener, Search
+    from tilec.tuning.search import Listener, Search
+    from tilec.tuning.strategies import Kind
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The command line of `tilec tune`, option by option. `jobs` None: one compiler a core, less one; `limit` in seconds."""
+    """The command line of `tilec tune`, option by option. `jobs` None: one compiler a core, less one; `limit` in seconds; `patience` and
+    `trials` as in Effort; `plot` a file."""
 
     file: str
     kernel: str | None = None
@@ -40,15 +45,13 @@ class TuneRequest:
     limit: float | None = None
     again: bool = False
     nvcc: str | None = None
-
-
-@dataclass(frozen=True)
-class Device:
-    """What candidates are measured on: `name` of the GPU, or "emulator"."""
-
-    name: str
-    arch: str
-    emulated: bool
+    arch: str | None = None
+    search: Kind = "exhaustive"
+    patience: int | None = None
+    trials: int | None = None
+    devices: str | None = None
+    scheduler: str | None = None
+    plot: str | None = None
 
 
 def run_tune(
@@ -59,27 +62,36 @@ def run_tune(
     Returns the exit status: 4 where no candidate verified. Raises TileError where the command line, the program or the
     environment stops everything.
     """
+    from tilec.jobs.outputs import write_outputs
+    from tilec.jobs.running import plot_form
+    from tilec.tuning.pictures import Pictured, draw
     from tilec.tuning.progress import progress
 
     heard = listener or progress(sys.stderr)
     status = 0
-    for search in searches(request, heard):
-        if alter is not None:
-            search.alter = alter
-        found = search.run()
-        sys.stdout.write(outcome_text(found) + "\n")
-        sys.stdout.flush()
-        if found.best is None:
-            status = max(status, 4)
+    drawn: list[Pictured] = []
+    with closing(searches(request, heard)) as wanted:
+        for search in wanted:
+            if alter is not None:
+                search.alter = alter
+            found = search.run()
+            sys.stdout.write(outcome_text(found) + "\n")
+            sys.stdout.flush()
+            drawn.append(Pictured(found, search.operations, search.moved))
+            if found.best is None:
+                status = max(status, 4)
+    if request.plot is not None:
+        write_outputs({request.plot: draw(drawn, plot_form(request.plot))})
     return status
 
 
-def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
+def searches(request: TuneRequest, listener: Listener) -> Generator[Search]:
     """The searches that a request asks for, in the order of kernels and sizes. Raises TileError: E0216 to E0218 in the program,
     E0720 nothing to tune, E0801 to E0812 what the machine lacks."""
     from tilec.compiler import analyse_file
 
     check_source(request.file)
+    _check_options(request)
     defines = parse_pairs(request.defines, "-D")
     wanted = expand_settings(request.settings)
     files, found, sink = analyse_file(request.file, kernel=request.kernel, defines=defines)
@@ -95,13 +107,32 @@ def searches(request: TuneRequest, listener: Listener) -> Iterator[Search]:
         )
     device = _device(request)
     seen: set[str] = set()
-    for item, space in spaces:
-        for settings in wanted:
-            for sizes in _sizes(files, item, settings, device):
-                search = _search(request, listener, device, files, item, space, sizes)
-                if search.subject.id not in seen:
-                    seen.add(search.subject.id)
-                    yield search
+    try:
+        for item, space in spaces:
+            for settings in wanted:
+                for sizes in _sizes(files, item, settings, device):
+                    search = _search(request, listener, device, files, item, space, sizes)
+                    if search.subject.id not in seen:
+                        seen.add(search.subject.id)
+                        yield search
+    finally:
+        device.close()
+
+
+def _check_options(request: TuneRequest) -> None:
+    """Before anything is compiled: what the options need is there."""
+    if request.arch is not None:
+        parse_archs((request.arch,))
+    if request.search == "tpe":
+        from tilec.tuning.strategies import import_optuna
+
+        import_optuna()
+    if request.plot is not None:
+        from tilec.jobs.running import plot_form
+        from tilec.runtime.comparing import import_matplotlib
+
+        plot_form(request.plot)
+        import_matplotlib()
 
 
 def _space(
@@ -117,21 +148,9 @@ def _space(
 
 
 def _device(request: TuneRequest) -> Device:
-    if request.device == "cpu":
-        from tilec.emulator.build import host_toolchain
-        from tilec.tuning.records import EMULATOR
+    from tilec.jobs.tuning_devices import choose_device
 
-        host_toolchain()
-        return Device(EMULATOR, parse_archs(())[-1], True)
-    from tilec.runtime.device import no_gpu
-    from tilec.runtime.launching import architecture_for
-    from tilec.toolchain.driver import query_driver
-
-    driver = query_driver()
-    if not driver.devices:
-        raise no_gpu(driver.problem)
-    first = driver.devices[0]
-    return Device(first.name, architecture_for(first.compute_capability), False)
+    return choose_device(request.device, request.arch, request.devices, request.scheduler)
 
 
 def _sizes(
@@ -164,12 +183,14 @@ def _search(
     sizes: CallSizes,
 ) -> Search:
     import tilec
+    from tilec.runtime.arguments import plan_without_launches
+    from tilec.runtime.gpu_run import moved_bytes
     from tilec.runtime.verify import Tolerance
     from tilec.toolchain.build import find_toolchain
     from tilec.toolchain.cache import default_cache
     from tilec.tuning.protocol import Setup
     from tilec.tuning.records import Found, Subject, read_file, tuning_path
-    from tilec.tuning.search import LIMIT, Search
+    from tilec.tuning.search import LIMIT, Effort, Search
     from tilec.tuning.subjects import call_key, program_hash
 
     cache = default_cache()
@@ -230,7 +251,22 @@ def _search(
         jobs=request.jobs or max(1, (os.cpu_count() or 2) - 1),
         limit=request.limit or LIMIT,
         restore=kept is not None,
+        effort=Effort(request.search, request.patience, request.trials, request.seed),
+        lanes=device.lanes(files.files),
+        operations=_operations(files, item, sizes),
+        moved=float(moved_bytes(plan_without_launches(item.program), sizes)),
     )
+
+
+def _operations(files: Files, item: AnalysedKernel, sizes: CallSizes) -> float | None:
+    """Of one call: what the `flops` clause says, else its products."""
+    from tilec.runtime.clauses import constants, count
+    from tilec.runtime.work import product_operations
+
+    numbers = {n: v for n, v in item.program.statics.items() if isinstance(v, int | float)}
+    known = {**constants(files.main), **numbers, **sizes.environment}
+    said = count(item.syntax, "flops", known)
+    return product_operations(item.program, sizes) if said is None else said
 
 
 def _in_cache(subject: Subject) -> Found | None:

@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import Aligned, AllOf, LaunchCondition
+from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.symbolic import Sym
-from tilec.ir.tensor_maps import ALIGNMENT, BOX_LIMIT
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
-from tilec.passes.boxes import Unsuited, load_box
-
-PLACE = 128
-"""Bytes: where in shared memory a copy of a tensor map's box may begin (PTX ISA, `cp.async.bulk.tensor`)."""
+from tilec.passes.boxes import Unsuited
 
 
 class AsynchronousAssignment(ProductAssignment):
@@ -36,12 +32,8 @@ class AsynchronousAssignment(ProductAssignment):
         )
         loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
         everything, alone = self.alignment(2), self.alignment(2, loads)
-        # rows that begin at such multiples whatever the sizes leave nothing to it
-        by_rows = self._by_rows(form) if alone[1] or not loads <= alone[2] else ()
         if not loads <= alone[2]:
-            if not by_rows:
-                raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
-            return by_rows
+            raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
         found = []
         for name, (conditions, divisors, aligned) in (("", everything), ("any_out", alone)):
             if not loads <= aligned or (name and set(conditions) == set(everything[0])):
@@ -59,35 +51,7 @@ class AsynchronousAssignment(ProductAssignment):
                     positive=self._dims(form),
                 )
             )
-        return (*found, *by_rows)
-
-    def _by_rows(self, form: Asynchronous) -> tuple[Variant, ...]:
-        """The form for operands whose rows begin anywhere: nothing is aligned but the tensors themselves. None where a row of a panel
-        is not where a bulk copy may begin."""
-        if any(m.cols * m.dtype.bits // 8 % PLACE for c in form.channels for m in c.members):
-            return ()
-        conditions: list[LaunchCondition] = []
-        for channel in form.channels:
-            for load in (load for site in channel.sites for load in site.loads):
-                box = load_box(self.program, load, self.facts)
-                # elements are counted in 32 bits, those of rows beyond the last one too
-                line = Sym.of(1)
-                for dim in box.dims:
-                    line = line * dim
-                beyond = line + box.strides[box.row] * BOX_LIMIT
-                conditions.append(Aligned(load.access.tensor, ALIGNMENT))
-                conditions.append(t.HostOp("<", (beyond, Sym.of(2**31))))
-        variant = Variant(
-            "any_rows",
-            self.product_level(form.products),
-            AllOf((*dict.fromkeys(conditions), *self._not_empty(form))),
-            products=form.products,
-            asynchronous=replace(
-                form, departure=None, sharing=None, early=frozenset(), by_rows=True
-            ),
-            positive=self._dims(form),
-        )
-        return (variant,)
+        return tuple(found)
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""

@@ -42,8 +42,6 @@ CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
 """What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
 CHUNKS_UNDER_WAY = 2
 """Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
-LEAST_BESIDES = 30
-"""Registers of a consumer beside accumulators and packed operands: fewer spill, by ptxas."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 
@@ -84,8 +82,6 @@ class Asynchronous:
     departure: Departure | None = None
     early: frozenset[int] = frozenset()
     """ids of loads that are made before the last product is done"""
-    by_rows: bool = False
-    """operands' rows begin anywhere in memory: each is a copy of its own"""
     unfilled: bool = False
     """accumulators that begin with zeros are not filled: the first product writes them"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
@@ -125,7 +121,7 @@ def plan_asynchronous(
     scalars = producer_scalars(channels, definitions)
     sharing = _sharing(nest, channels, definitions, target)
     registers = target.role_registers.get(warpgroups, (0, 0))
-    if products.accumulators + LEAST_BESIDES > (registers[1] or 255):
+    if products.accumulators + target.consumer_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
@@ -256,6 +252,9 @@ def _geometry(
     warpgroups = warps // 4 if warps else min(most, 2, -(-extent // WARPGROUP_ROWS))
     if extent % (WARPGROUP_ROWS * 3) == 0 and not warps and extent <= WARPGROUP_ROWS * 3:
         warpgroups = min(most, 3)
+    chained = any(isinstance(p.a, InRegisters) for p in base.plans.values())
+    if chained and extent == WARPGROUP_ROWS * 4 and not warps:
+        warpgroups = min(most, 4)  # what stands between two products hides behind those of others
     if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
     layouts = {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym, sym_min
+from tilec.ir.symbolic import Sym
 from tilec.passes.axes import term_axes
 
 
@@ -69,16 +69,6 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
     return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner))
-
-
-def ends_inside(box: TensorBox, axis: int) -> TensorBox:
-    """The box where a bulk copy passes the tensor's end along an axis (0: rows, 1: columns) into what lies behind it."""
-    place = (box.row, box.col)[axis]
-    first, last = box.inner[axis]
-    end = box.dims[place] - box.start[place]
-    inner = list(box.inner)
-    inner[axis] = (first, end if last is None else sym_min([last, end]))
-    return replace(box, inner=tuple(inner))
 
 
 def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:

@@ -62,6 +62,8 @@ class Lowered:
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
     decisions: tuple[Mapping[str, object], ...]
+    programs: tuple[t.Program, ...]
+    """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
     temps: tuple[t.Tensor, ...] = ()
     """tensors of the workspace beside the program's own"""
@@ -73,31 +75,32 @@ def run(
     candidate: Candidate,
     spell: Spelling,
     suffix: str = "",
-    snapshot: Snapshot = lambda name, result: None,
+    snapshot: Snapshot | None = None,
     general: tuple[t.Program, Candidate] | None = None,
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
     sizes of their own. Raises TileError with the code of what cannot be compiled."""
+    snapshot = snapshot or _no_snapshot
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
     base_name = spell(program.name)
     kernels: list[k.Kernel] = []
+    programs: list[t.Program] = []
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     warnings: list[Diagnostic] = []
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
     for number, nest in enumerate(program.nests):
-        nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
-        snapshot("sink_stores", replace(program, nests=(nest,)))
-        forms, reason = _asynchronous(program, nest, target, candidate)
+        nest = _cleaned(program, nest, snapshot)
+        forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
         if forms and general is not None and len(program.nests) == 1:
             program, candidate = general
             (nest,) = program.nests
-            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            nest = _cleaned(program, nest)
         nest, axes = classify(program, nest)
         placement = place(nest)
         wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
@@ -126,7 +129,9 @@ def run(
                     break
                 variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
-            kernel = synchronize.run(retire.run(kernel))
+            kernel = retire.run(kernel)
+            snapshot("retire", kernel)
+            kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
             if "row_queue" in target.features and variant.beyond is not None:
                 kernel = queue.run(kernel, counter)
@@ -134,6 +139,7 @@ def run(
                 longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)
             kernels.append(kernel)
+            programs.append(form.program)
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             condition, tiles = launches[-1].condition, form.program.tiles
             own = None if form.program is program else tiles
@@ -145,6 +151,7 @@ def run(
             queued.append(queue.shortest(longer))
             cleared = queue.cleared(counter, base, suffix)
             kernels.append(cleared)
+            programs.append(program)
             clearing = _clearing(cleared, *queued[-1], sym_min([instances, 1]), numeric)
             steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
@@ -156,6 +163,7 @@ def run(
         workspace,
         total,
         tuple(decisions),
+        tuple(programs),
         tuple(warnings),
         temps,
     )
@@ -174,8 +182,28 @@ class _Form:
     """what was done to the nest for it"""
 
 
+def _no_snapshot(name: str, result: object) -> None:
+    """Nobody looks."""
+
+
+def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot) -> t.Nest:
+    """The passes that no target and no form of products has a say in."""
+    for name, run_pass in (
+        ("eliminate_dead", eliminate_dead.run),
+        ("hoist", hoist.run),
+        ("sink_stores", sink_stores.run),
+    ):
+        nest = replace(nest, body=run_pass(nest.body))
+        snapshot(name, replace(program, nests=(nest,)))
+    return nest
+
+
 def _asynchronous(
-    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    snapshot: Snapshot = _no_snapshot,
 ) -> tuple[list[_Form], str]:
     """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
     if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
@@ -183,6 +211,7 @@ def _asynchronous(
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
     scheduled = schedule(program, nest)
+    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
@@ -203,7 +232,7 @@ def suits(program: t.Program, target: Target, candidate: Candidate) -> bool:
     """Whether every nest with products takes the target's asynchronous form."""
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-            nest = replace(nest, body=sink_stores.run(hoist.run(eliminate_dead.run(nest.body))))
+            nest = _cleaned(program, nest)
             forms, _ = _asynchronous(program, nest, target, candidate)
             if not forms:
                 return False
@@ -359,9 +388,10 @@ def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
     numeric = Facts.of(program).numeric
     largest = max(lowered, key=lambda x: len(x.workspace))
+    temps = {temp.name: temp for x in lowered for temp in x.temps}
     return LaunchPlan(
         program.name,
-        tuple(dict.fromkeys((*program.tensors, *(temp for x in lowered for temp in x.temps)))),
+        (*program.tensors, *temps.values()),
         program.dims,
         program.scalars,
         tuple(x.target for x in lowered),

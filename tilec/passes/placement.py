@@ -129,6 +129,10 @@ def _decide(
         for sink in sinks
         for loop in _loops_around(sink, definitions)
     )
+    if isinstance(op, t.Elementwise) and op.op == "sub_if" and found.products:
+        found.held.add(value.id)
+        costs[value.id] = 0
+        return
     narrow = found.products and value.type.dtype != BOOL
     limit = HOLD_ABOVE_BESIDE_PRODUCTS if narrow else HOLD_ABOVE
     hold = (len(sinks) > 1 and cost > limit) or (deeper and cost > 1)

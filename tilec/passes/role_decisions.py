@@ -11,6 +11,8 @@ from tilec.ir.launch import TensorMapArgument
 
 Note = dict[str, object]
 
+TRANSPORT = "bulk copy through a tensor map"
+
 
 def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
     """The asynchronous part of a variant's description, {} for a kernel without roles. `steps`: what the schedule did."""
@@ -24,7 +26,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         "roles": {
             "producer": {
                 "threads": kernel.producers,
-                "working": 32 if roles.warp else 1,
+                "working": 1,
                 "registers": roles.producer_registers or "as launched",
             },
             "consumers": {
@@ -70,9 +72,9 @@ def warpgroup_products(kernel: k.Kernel) -> list[Note]:
 def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
     """What a line's note says of an op, {} for one that says nothing. `filling`: it is the producer's."""
     match op:
-        case a.TensorCopy() | a.RowCopies():
-            how = f"{_transport(op)} to shared memory, `{op.buffer.name}`"
-            if isinstance(op, a.TensorCopy) and op.peers > 1:
+        case a.TensorCopy():
+            how = f"{TRANSPORT} to shared memory, `{op.buffer.name}`"
+            if op.peers > 1:
                 how += f", {_dealt(op)}"
             return {
                 "what": "load",
@@ -130,14 +132,8 @@ def tensor_of(kernel: k.Kernel, name: str) -> str:
 def sent(op: a.SendChunks) -> str:
     """How a tile leaves."""
     size = f"{op.buffer.rows} x {op.buffer.cols}"
-    when = "as soon as it is packed" if op.only is not None else "under the next instance's loop"
+    when = "as soon as it is packed" if op.only else "under the next instance's loop"
     return f"bulk store through a tensor map, {size} of a warp at a time, {when}"
-
-
-def _transport(op: a.TensorCopy | a.RowCopies) -> str:
-    if isinstance(op, a.RowCopies):
-        return "bulk copy of each row through a tensor map"
-    return "bulk copy through a tensor map"
 
 
 def _shared(tile: k.TileAddress) -> str:
@@ -179,16 +175,16 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
             found.setdefault(op.ring, {"ring": op.ring, "slots": slots[op.ring], "bytes": op.bytes})
             where = "in each trip of " + " and ".join(loops) if loops else "for each instance"
             filled.setdefault(op.ring, {})[where] = None
-        elif isinstance(op, a.TensorCopy | a.RowCopies):
+        elif isinstance(op, a.TensorCopy):
             tile: Note = {
                 "name": op.buffer.name,
                 "tensor": tensor_of(kernel, op.map),
                 "dtype": str(op.buffer.rep),
                 "rows": op.buffer.rows,
                 "cols": op.buffer.cols,
-                "transport": _transport(op),
+                "transport": TRANSPORT,
             }
-            if isinstance(op, a.TensorCopy) and op.peers > 1:
+            if op.peers > 1:
                 tile["multicast"] = _dealt(op)
             tiles.setdefault(op.ring, {})[op.buffer.name] = tile
     return [

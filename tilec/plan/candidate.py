@@ -7,12 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, cast
 
 from tilec.ir.dtypes import DType
+from tilec.ir.selection import GENERAL, Point
 
 Static = int | float | bool | DType
 """Value of a bracket parameter."""
 
 Choice: TypeAlias = Mapping[str, Static]
 """Values of bracket parameters, and of `warps` and `stages`, by name."""
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Which choice of a kernel is launched for which sizes: `choices` count from 1 in the `points` of each architecture, whose sizes are
+    in the order of `key`. What a choice is called is its label."""
+
+    key: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    labels: tuple[str, ...]
+    points: Mapping[str, tuple[Point, ...]]
+
+    def numbers(self, arch: str) -> tuple[int, ...]:
+        """The choices that some sizes of an architecture take."""
+        return tuple(sorted({p.variant for p in self.points.get(arch, ())} - {GENERAL}))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,9 @@ def evaluate(op: ElementwiseName, args: list[Array]) -> Array:
     match op:
         case "where":
             return np.where(*args)
+        case "sub_if":
+            x, y, condition = args
+            return np.where(condition, x - y, x)
         case "fma":
             if args[0].dtype.kind == "f":
                 a, b, c = (x.astype(np.float64, copy=False) for x in args)

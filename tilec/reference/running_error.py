@@ -84,6 +84,9 @@ class BoundedArithmetic(Arithmetic):
             return self.compare(op, args)
         if op == "where":
             return _select(*args)
+        if op == "sub_if":
+            moved = self.tidy("sub", args[:2], dtype, narrow)
+            return _select(args[2], moved, args[0])
         if not dtype.is_float:
             result = super().tidy(op, args, dtype, narrow)
             return result if exact else Tile(result.data, (), _integer_error(op, args, result.data))

@@ -6,6 +6,7 @@ timed is the GPU's work and not Python's; "eager" in the table says where it is 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -163,6 +164,28 @@ class Contender:
             self.compute()
 
 
+def torch_check(
+    torch: Any, case: Case, stored: Mapping[str, Any], *, wide: bool = False
+) -> TorchCheck:
+    """The case's check on `stored`, its inputs as tensors on the GPU; `wide` as in TorchCheck."""
+    env = case.sizes.environment
+    check = TorchCheck(
+        torch,
+        torch.device("cuda"),
+        case.kernel,
+        case.files,
+        case.program,
+        case.sizes.numbers,
+        case.scalars,
+        {},
+        {t.name: (tensor_shape(t, env), t.dtype) for t in case.written},
+        wide,
+    )
+    tensors: dict[str, ir.Tensor] = {t.name: t for t in case.program.tensors}
+    check.inputs = {n: check.calculated(x, tensors[n].dtype) for n, x in stored.items()}
+    return check
+
+
 def contender(torch: Any, against: str, case: Case, call: DeviceCall) -> Contender:
     """What the kernel is compared with. Raises TileError: E0816 a check that PyTorch cannot evaluate, E0718 a function that fails."""
     stored = input_tensors(torch, case, call)
@@ -178,22 +201,7 @@ def contender(torch: Any, against: str, case: Case, call: DeviceCall) -> Contend
             return dict(zip(names, answer if isinstance(answer, tuple) else (answer,), strict=True))
 
     else:
-        env = case.sizes.environment
-        compute = TorchCheck(
-            torch,
-            torch.device("cuda"),
-            case.kernel,
-            case.files,
-            case.program,
-            case.sizes.numbers,
-            case.scalars,
-            {},
-            {t.name: (tensor_shape(t, env), t.dtype) for t in case.written},
-        )
-        tensors: dict[str, ir.Tensor] = {t.name: t for t in case.program.tensors}
-        compute.inputs = {
-            n: compute.calculated(tensor, tensors[n].dtype) for n, tensor in stored.items()
-        }
+        compute = torch_check(torch, case, stored)
     try:
         found = Contender(torch, compute)
     except TileError:
@@ -220,11 +228,14 @@ def compare_with(
     summary: Callable[[list[float]], Timing],
     peak_megabytes: float,
     tolerance: Tolerance,
+    heard: Callable[[str, Callable[[], None], float], None] = lambda *_: None,
 ) -> Comparison:
-    """Time kernel and PyTorch in turn and compare their results; `summary` makes a Timing of times in µs."""
+    """Time kernel and PyTorch in turn and compare their results; `summary` makes a Timing of times in µs. `heard` is given the name of
+    the other side, what makes one call of it, and its median."""
     torch = import_torch()
     other = contender(torch, against, case, call)
     ours, theirs = bench.interleaved(gpu, flush, "read", [call.launch, other.run])
+    heard(against, other.run, statistics.median(theirs))
     close, greatest, used = True, 0.0, ""
     for tensor in case.written:
         if tensor.name not in other.results:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tilec.runtime.cuda_driver import PORTABLE_CLUSTER, DriverError, DriverLaunch, cuda_driver
@@ -81,6 +81,11 @@ class Gpu:
     def arch(self) -> str:
         """What a kernel for this device is compiled for: `sm_90a`. Raises TileError (E0812)."""
         return architecture_for(self.capability)
+
+    @property
+    def bus(self) -> str:
+        """The PCI bus id: `0000:3B:00.0`."""
+        return str(self.device.pci_bus_id())
 
     @property
     def l2_bytes(self) -> int:
@@ -216,6 +221,25 @@ class Gpu:
             )
         except (self.driver.Error, DriverError) as error:
             raise refused(f"launching `{launch.kernel}`", error) from error
+
+    def bound(self, function: Any, launch: ConcreteLaunch) -> Callable[[], None]:
+        """A prepared launch on the default stream as a call without arguments, as short as it can be; raises what the driver's libraries
+        raise (`launch_errors`)."""
+        if isinstance(function, DriverLaunch):
+            return function
+        return partial(
+            function.prepared_async_call,
+            (launch.grid, 1),
+            (launch.block, 1, 1),
+            None,
+            *launch.values,
+            shared_size=launch.shared_bytes,
+        )
+
+    @property
+    def launch_errors(self) -> tuple[type[Exception], ...]:
+        """What a launch raises where the driver refuses."""
+        return (self.driver.Error, DriverError)
 
     def launch(self, prepared: Sequence[tuple[Any, ConcreteLaunch]]) -> None:
         """Launch in order on the default stream, without waiting. Raises as `enqueue`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emulator.machine import Emulator
@@ -25,9 +25,11 @@ from tilec.runtime.arrays import (
 )
 from tilec.runtime.clauses import Device, constants, count, examples, find_kernel
 from tilec.runtime.device import Gpu
+from tilec.runtime.energy import EnergyCounter, open_counter
 from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
-from tilec.runtime.report import Comparison, Outcome, Timing
+from tilec.runtime.report import Comparison, Energy, Outcome, Timing
+from tilec.runtime.run_options import RunOptions
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import (
     VariantSizes,
@@ -56,58 +58,6 @@ from tilec.toolchain.cache import default_cache
 from tilec.toolchain.losses import performance_warnings
 
 
-class RunOptions(Protocol):
-    """The part of a request that concerns one kernel; as in `tilec.jobs.running.RunRequest`."""
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """`-s`."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """`--input`."""
-
-    @property
-    def seed(self) -> int:
-        """`--seed`."""
-
-    @property
-    def size(self) -> str | None:
-        """`--size`."""
-
-    @property
-    def small(self) -> bool:
-        """`--small`."""
-
-    @property
-    def reference(self) -> str | None:
-        """`--reference`."""
-
-    @property
-    def rtol(self) -> float | None:
-        """`--rtol`."""
-
-    @property
-    def atol(self) -> float | None:
-        """`--atol`."""
-
-    @property
-    def bench(self) -> bool:
-        """`--bench`."""
-
-    @property
-    def against(self) -> str | None:
-        """`--against`."""
-
-    @property
-    def save(self) -> str | None:
-        """`--save`."""
-
-    @property
-    def nvcc(self) -> str | None:
-        """`--nvcc`."""
-
-
 class KernelRunner(AbstractContextManager["KernelRunner"]):
     """Runs the kernels of one compiled file. `gpu` None: the interpreter. Leaving the block frees the flush buffer."""
 
@@ -133,6 +83,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         self._built: Built | None = None
         self._module: Any = None
         self._flush: bench.CacheFlush | None = None
+        self._energy: EnergyCounter | None = None
 
     def __exit__(self, *exception: object) -> None:
         if self._flush is not None:
@@ -249,6 +200,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         calls = 0
         notes = []
         if isinstance(gpu, Gpu):
+            if self.options.energy:
+                self._counter(gpu)  # what cannot be measured is said before anything runs
             built = self.build()
             calls = 0 if built.cached else 1
             if self._module is None:
@@ -273,10 +226,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             outcome = self._verified(kernel, case, findings, gpu.name)
             timings: tuple[Timing, ...] = ()
             comparison: Comparison | None = None
+            energy: dict[str, Energy] = {}
             if self.options.bench and outcome.status == "ok" and isinstance(gpu, Gpu):
                 timings = self._time(gpu, kernel, case, call)
+                self._count(gpu, call, timings, energy)
                 if self.options.against:
-                    comparison = self._compare(gpu, kernel, case, call, outputs, peak)
+                    comparison = self._compare(gpu, kernel, case, call, outputs, peak, energy)
         if bounds.problem:
             notes.append(bounds.problem)
         if isinstance(gpu, Emulator) and gpu.build_too:
@@ -291,6 +246,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             compiled=compiled_variants(choose_target(kernel.plan, gpu.capability)),
             timings=timings,
             comparison=comparison,
+            energy=energy,
             counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
             details=(*outcome.details, *notes),
         )
@@ -389,6 +345,19 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         )
         return bench.both_where_different(read, write)
 
+    def _count(
+        self, gpu: Gpu, call: DeviceCall, timings: Sequence[Timing], energy: dict[str, Energy]
+    ) -> None:
+        """The energy of the kernel's calls, where it is asked for."""
+        if self.options.energy and timings:
+            counter = self._counter(gpu)
+            energy["tilec"] = counter.measure(call.launch, call.finish, timings[0].median)
+
+    def _counter(self, gpu: Gpu) -> EnergyCounter:
+        if self._energy is None:
+            self._energy = open_counter(gpu.bus)
+        return self._energy
+
     def _flushing(self, gpu: Gpu) -> bench.CacheFlush:
         if self._flush is None:
             self._flush = bench.prepare_flush(gpu, self._tools(), self.cache)
@@ -416,12 +385,18 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         call: DeviceCall,
         outputs: Mapping[str, Array],
         peak: float,
+        energy: dict[str, Energy],
     ) -> Comparison | None:
         from tilec.runtime.against import compare_with
 
         if not call.launches:
             return None
         summary = self._summary(gpu, kernel, case)
+
+        def heard(name: str, launch: Callable[[], None], median: float) -> None:
+            if self.options.energy:
+                energy[name] = self._counter(gpu).measure(launch, call.finish, median)
+
         return compare_with(
             gpu,
             self._flushing(gpu),
@@ -432,6 +407,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             lambda times: summary("read", times),
             peak,
             self.tolerance,
+            heard,
         )
 
 

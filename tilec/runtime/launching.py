@@ -15,10 +15,12 @@ from tilec.ir.launch import (
     LaunchPlan,
     PointerArgument,
     ScalarArgument,
+    Step,
     TargetPlan,
     TensorMapArgument,
 )
 from tilec.ir.requirements import INSTANCE_LIMIT
+from tilec.ir.selection import nearest_variant
 from tilec.runtime.arguments import CallSizes
 from tilec.runtime.host import HostValue, evaluate_sym, holds
 from tilec.source.diagnostics import fail
@@ -164,7 +166,7 @@ def concrete_launches(
         places[temp.tensor] = workspace + evaluate_sym(temp.offset, env)
     scalars = {s.name: s.dtype for s in plan.scalars}
     launches: list[ConcreteLaunch] = []
-    for step in target.steps:
+    for step in chosen_steps(target, env, places):
         chosen: Launch | None = next(
             (a for a in step.launches if holds(a.condition, env, places)), None
         )
@@ -185,6 +187,19 @@ def concrete_launches(
             )
         )
     return launches
+
+
+def chosen_steps(
+    target: TargetPlan, env: Mapping[str, HostValue], addresses: Mapping[str, int]
+) -> tuple[Step, ...]:
+    """The steps of the tuned variant that these sizes select, else the target's own."""
+    selection = target.selection
+    if selection is not None:
+        number = nearest_variant(selection.points, [env[name] for name in selection.key])
+        for alternative in selection.alternatives:
+            if alternative.number == number and holds(alternative.condition, env, addresses):
+                return alternative.steps
+    return target.steps
 
 
 def _grid(launch: Launch, env: Mapping[str, HostValue], multiprocessors: int) -> int:

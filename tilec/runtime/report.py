@@ -52,6 +52,14 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """`joules` of one call, and the `watts` at which the GPU ran meanwhile."""
+
+    joules: float
+    watts: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One kernel at one size set. `verified` says against what, with which tolerances; `details` what went wrong or
     what was left out."""
@@ -76,6 +84,8 @@ class Outcome:
     """all kernels among which the launcher chooses"""
     comparison: Comparison | None = None
     """with `--against`"""
+    energy: Mapping[str, Energy] = field(default_factory=dict)
+    """with `--energy`: of the kernel ("tilec") and of what it was compared with, by name"""
     counters: tuple[Mapping[str, Any], ...] = ()
     """of the emulator, one for each line, with `--counters`"""
 
@@ -127,6 +137,10 @@ def outcomes_table(outcomes: Sequence[Outcome]) -> str:
         from tilec.runtime.comparing import comparison_table
 
         parts.append(comparison_table(outcomes))
+    if any(o.energy for o in outcomes):
+        from tilec.runtime.energy import energy_table
+
+        parts.append(energy_table(outcomes))
     parts += variant_lines(outcomes)
     notes: dict[str, list[str]] = {}
     for outcome in outcomes:

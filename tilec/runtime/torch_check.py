@@ -78,7 +78,7 @@ _BUILT_IN = frozenset(
 @dataclass
 class TorchCheck:
     """One check clause on tensors of one device. `torch` is the module; `inputs` are the tensors by name, as `calculated` gives
-    them; `outputs` the shape and element type of what a check may speak of."""
+    them; `outputs` the shape and element type of what a check may speak of. `wide`: floats are calculated in float64."""
 
     torch: Any
     device: Any
@@ -89,6 +89,7 @@ class TorchCheck:
     scalars: Mapping[str, Any]
     inputs: Mapping[str, Any]
     outputs: Mapping[str, tuple[tuple[int, ...], DType]]
+    wide: bool = False
     results: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> dict[str, Any]:
@@ -106,6 +107,8 @@ class TorchCheck:
 
     def type_of(self, dtype: DType) -> Any:
         """The PyTorch type that `dtype` is calculated in."""
+        if self.wide and dtype.is_float:
+            return self.torch.float64
         return getattr(self.torch, TORCH_DTYPES[dtype.name])
 
     def calculated(self, tensor: Any, dtype: DType) -> Any:

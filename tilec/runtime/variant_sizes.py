@@ -12,6 +12,7 @@ from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import HostOp, Program
 from tilec.reference.numbers import storage_dtype
 from tilec.runtime.host import evaluate_sym, holds
+from tilec.runtime.launching import chosen_steps
 from tilec.runtime.sizes import repaired
 
 _FEW = 3
@@ -41,7 +42,7 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
 
     The other dimensions are small. Always the same for a program; every set satisfies the contracts.
     """
-    conditions = [part for step in target.steps for part in _conditions(step)]
+    conditions = [part for step in target.every_step for part in _conditions(step)]
     values = _interesting(program, conditions)
     found: list[VariantSizes] = []
     for name, numbers in values.items():
@@ -62,7 +63,19 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
                 more = set(chosen_variants(program, target, one)) - chosen
                 found += [one] if more else []
                 chosen |= more
+    found += _tuned(program, target)
     return [one for n, one in enumerate(found) if one not in found[:n]]
+
+
+def _tuned(program: Program, target: TargetPlan) -> list[VariantSizes]:
+    """The sizes that the target was tuned for."""
+    if target.selection is None:
+        return []
+    found = []
+    for point in target.selection.points:
+        named = dict(zip(target.selection.key, point.sizes, strict=True))
+        found += _set(program, {n: v for n, v in named.items() if isinstance(v, int)}, {})
+    return found
 
 
 def covering(
@@ -86,7 +99,7 @@ def covering(
 
 def compiled_variants(target: TargetPlan) -> tuple[str, ...]:
     """The kernels of a plan in order, each once."""
-    return tuple(dict.fromkeys(a.kernel for step in target.steps for a in step.launches))
+    return tuple(dict.fromkeys(a.kernel for step in target.every_step for a in step.launches))
 
 
 def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -> list[str]:
@@ -98,7 +111,7 @@ def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -
         for t in program.tensors
     }
     chosen = []
-    for step in target.steps:
+    for step in chosen_steps(target, env, addresses):
         found = (a.kernel for a in step.launches if holds(a.condition, env, addresses))
         if (kernel := next(found, None)) is not None:
             chosen.append(kernel)

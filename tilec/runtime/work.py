@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from tilec.ir.symbolic import Sym, Var
-from tilec.ir.tile_ir import Block, Dot, For, If, Program
+from tilec.ir.tile_ir import Atomic, Block, Dot, For, If, Load, Nest, Op, Program, Store, Value
 from tilec.runtime.arguments import CallSizes
 
 SAMPLES = 64
@@ -15,23 +16,31 @@ SAMPLES = 64
 def product_operations(program: Program, sizes: CallSizes) -> float | None:
     """Multiplications and additions of all `@`, 2·M·N·K each, of the whole tiles that the instances compute; None where there is
     no `@`, or where a loop's trips hang on loaded values. Loops whose trips depend on the instance are averaged."""
-    work = _Work(program, sizes)
-    total, found = 0.0, False
-    for nest in program.nests:
-        if not _has_product(nest.body):
-            continue
-        found = True
-        counts = [max(0, work.number(a.trips)) for a in nest.grid]
-        share = 0.0
-        points = _spread(counts)
-        for point in points:
-            work.trips.update((a.index, p) for a, p in zip(nest.grid, point, strict=True))
-            try:
+    nests = [nest for nest in program.nests if _has_product(nest.body)]
+    return _counted(_Work(program, sizes), nests) if nests else None
+
+
+def requested_bytes(program: Program, sizes: CallSizes) -> float | None:
+    """Bytes that all instances load and store, whole tiles, a tile once for each time that an instance asks for it: what the caches
+    serve at most, where `moved_bytes` is what DRAM moves at least. None where a loop's trips or a tile hang on loaded values."""
+    return _counted(_Traffic(program, sizes), program.nests)
+
+
+def _counted(work: _Work, nests: Sequence[Nest]) -> float | None:
+    """What the instances of nests come to; those of a large grid are sampled."""
+    total = 0.0
+    for nest in nests:
+        try:
+            counts = [max(0, work.number(a.trips)) for a in nest.grid]
+            share = 0.0
+            points = _spread(counts)
+            for point in points:
+                work.trips.update((a.index, p) for a, p in zip(nest.grid, point, strict=True))
                 share += work.block(nest.body)
-            except KeyError:
-                return None
+        except KeyError:
+            return None
         total += share / max(1, len(points)) * prod(counts)
-    return total if found else None
+    return total
 
 
 def _spread(counts: list[int]) -> list[tuple[int, ...]]:
@@ -105,21 +114,33 @@ class _Work:
         return int(self.known[var.name])
 
     def block(self, block: Block) -> float:
-        """Operations of a block."""
+        """What a block comes to."""
         total = 0.0
         for op in block.ops:
             match op:
-                case Dot():
-                    depth = self.number(op.a.type.axes[-1].extent)
-                    total += 2.0 * depth * prod(self.number(a.extent) for a in op.out.type.axes)
                 case For():
-                    if _has_product(op.body):
+                    if self.counts_in(op.body):
                         total += self._loop(op)
                 case If():
                     total += max(self.block(op.then), self.block(op.otherwise))
                 case _:
-                    pass
+                    total += self.of(op)
         return total
+
+    def counts_in(self, block: Block) -> bool:
+        """Whether there is anything to count: the trips of other loops need not be known."""
+        return _has_product(block)
+
+    def of(self, op: Op) -> float:
+        """Operations of one op."""
+        if not isinstance(op, Dot):
+            return 0.0
+        depth = self.number(op.a.type.axes[-1].extent)
+        return 2.0 * depth * self.elements(op.out)
+
+    def elements(self, value: Value) -> int:
+        """Elements of a tile, 1 of a scalar."""
+        return prod(self.number(a.extent) for a in value.type.axes)
 
     def _loop(self, op: For) -> float:
         trips = max(0, self.number(op.trips))
@@ -129,3 +150,22 @@ class _Work:
             self.trips[op.index] = trip
             total += self.block(op.body)
         return total / max(1, len(samples)) * trips
+
+
+class _Traffic(_Work):
+    """Counts the bytes of loads and stores."""
+
+    def counts_in(self, block: Block) -> bool:
+        """Any loop may have some."""
+        return bool(block.ops)
+
+    def of(self, op: Op) -> float:
+        """Bytes of one op."""
+        match op:
+            case Load():
+                value = op.out
+            case Store() | Atomic():
+                value = op.value
+            case _:
+                return 0.0
+        return self.elements(value) * value.type.dtype.bits / 8

@@ -64,6 +64,8 @@ class Target:
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
     """the same for a product beside its accumulators and operands"""
+    consumer_registers_besides: int = 30
+    """the same for a thread of a consumer of tiles that a producer brings, beside accumulators and packed operands: fewer spill"""
     role_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
     """registers of a producer's and a consumer's thread by the number of consumer warpgroups; together what the launch gives"""
     cluster_size: int = 1
@@ -135,7 +137,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160)}, cluster_size=2,
+               product_tiles=WARPGROUP_TILES, role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (24, 112)}, cluster_size=2,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),

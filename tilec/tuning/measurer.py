@@ -7,20 +7,41 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from tilec.source.diagnostics import TileError, fail
-from tilec.tuning.protocol import Closed, Inbox, Late, Measure, Measured, Setup, encode
+from tilec.tuning.protocol import (
+    Closed,
+    Inbox,
+    Late,
+    Measure,
+    Measured,
+    Race,
+    Raced,
+    Setup,
+    encode,
+)
+from tilec.tuning.records import Status
 
 SETUP_LIMIT = 1200.0
 """Seconds for inputs, interpreter and check."""
 
 
-class Measurer:
-    """Measures candidates in a child process; a new one takes the place of one that was lost. `limit` seconds a candidate."""
+@dataclass(frozen=True)
+class Lost:
+    """The child gave no answer."""
 
-    def __init__(self, setup: Setup, limit: float) -> None:
+    status: Status
+    detail: str
+
+
+class Measurer:
+    """Measures candidates in a child process; a new one takes the place of one that was lost. `limit` seconds a candidate; `number` is
+    that of several that share the folder of a setup."""
+
+    def __init__(self, setup: Setup, limit: float, number: int = 0) -> None:
         self.setup = setup
         self.limit = limit
         self.started = 0
@@ -28,7 +49,7 @@ class Measurer:
         self._child: subprocess.Popen[bytes] | None = None
         self._inbox: Inbox | None = None
         self._out = -1
-        self._log = Path(setup.folder) / "messages"
+        self._log = Path(setup.folder) / f"messages{number}"
 
     def __enter__(self) -> Measurer:
         return self
@@ -50,6 +71,9 @@ class Measurer:
         root = str(Path(__file__).resolve().parent.parent.parent)
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
         command = [sys.executable, "-m", "tilec.tuning.worker", str(to_child), str(from_child)]
+        environment = {**os.environ, "PYTHONPATH": path}
+        if self.setup.visible:
+            environment["CUDA_VISIBLE_DEVICES"] = self.setup.visible
         said = self._log.open("wb")
         # what a kernel prints is no part of the tuner's output
         self._child = subprocess.Popen(
@@ -58,7 +82,7 @@ class Measurer:
             stdout=subprocess.DEVNULL,
             stderr=said,
             pass_fds=(to_child, from_child),
-            env={**os.environ, "PYTHONPATH": path},
+            env=environment,
             start_new_session=True,
         )
         said.close()
@@ -78,18 +102,34 @@ class Measurer:
 
     def measure(self, request: Measure) -> Measured:
         """Verify and time one candidate. What it does to the process costs that candidate only. Raises TileError as `start`."""
+        answer = self._asked(request, self.limit)
+        if isinstance(answer, Lost):
+            return Measured(answer.status, detail=answer.detail)
+        assert isinstance(answer, Measured)
+        return answer
+
+    def race(self, request: Race) -> Raced:
+        """Time several candidates in turn. Raises TileError as `start`."""
+        answer = self._asked(request, self.limit * max(1, len(request.entries)))
+        if isinstance(answer, Lost):
+            return Raced(answer.status, detail=answer.detail)
+        assert isinstance(answer, Raced)
+        return answer
+
+    def _asked(self, request: Measure | Race, limit: float) -> Measured | Raced | Lost:
+        """The child's answer."""
         self.start()
         assert self._inbox is not None
         try:
             self._send(request)
-            answer: Measured = self._inbox.receive(self.limit)
+            answer: Measured | Raced = self._inbox.receive(limit)
         except Late:
             self._stop()
-            return Measured("hang", detail=f"no result within {self.limit:g} s")
+            return Lost("hang", f"no result within {limit:g} s")
         except (Closed, BrokenPipeError):
             words = self._last_words()
             self._stop()
-            return Measured("fault", detail=words)
+            return Lost("fault", words)
         if answer.status != "ok":
             self._stop()  # its memory, or the device's context, may hold anything
         return answer

@@ -31,6 +31,8 @@ class Setup:
     arch: str
     nvcc: str | None
     folder: str
+    visible: str = ""
+    """the GPU that the child sees, as in `CUDA_VISIBLE_DEVICES`; "": all, of which it takes the first"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,22 @@ class Measured:
 
     status: Status
     times: tuple[float, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Race:
+    """Candidates that have been verified, each as in Measure: one call of each in turn, so that clocks and temperature are alike."""
+
+    entries: tuple[tuple[LaunchPlan, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Raced:
+    """The answer: times in µs for each entry, or what went wrong."""
+
+    status: Status
+    times: tuple[tuple[float, ...], ...] = ()
     detail: str = ""
 
 

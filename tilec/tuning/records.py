@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from tilec.ir.dtypes import DTYPES, DType
+from tilec.ir.selection import Number, distance
 from tilec.plan.candidate import Choice
 from tilec.source.diagnostics import fail
-
-Number: TypeAlias = "int | float | bool"
 
 Status = Literal["ok", "wrong", "fault", "hang", "rejected", "refused"]
 """`rejected`: over a limit of the target, before nvcc. `refused`: tilec or nvcc did not take it. `wrong`: it did not verify.
@@ -68,21 +66,25 @@ class Subject:
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate: `microseconds` where it was timed, `detail` why not."""
+    """One candidate: `microseconds` where it was timed, `detail` why not. `twin`: the candidate with the same generated text that was
+    measured in its place, "" where it was itself."""
 
     choice: Choice
     status: Status
     microseconds: float | None = None
     detail: str = ""
+    twin: str = ""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The end of a search: the fastest choice, empty where that is the untuned candidate, against the time of the latter."""
+    """The end of a search: the fastest choice, empty where that is the untuned candidate, against the time of the latter; `search` is
+    the strategy."""
 
     choice: Choice
     microseconds: float
     untuned_microseconds: float | None
+    search: str = "exhaustive"
 
 
 @dataclass
@@ -136,12 +138,15 @@ def _take(owner: Found, data: Mapping[str, Any]) -> None:
                 _choice(data["best"]),
                 float(data["us"]),
                 None if untuned is None else float(untuned),
+                str(data.get("search", "exhaustive")),
             )
         else:
             choice, micros = _choice(data["choice"]), data.get("us")
             status: Status = data["status"]
             time = None if micros is None else float(micros)
-            owner.trials[choice_name(choice)] = Trial(choice, status, time, data.get("detail", ""))
+            owner.trials[choice_name(choice)] = Trial(
+                choice, status, time, data.get("detail", ""), data.get("as", "")
+            )
     except (TypeError, ValueError, KeyError, AttributeError):
         return
 
@@ -173,6 +178,8 @@ def trial_json(subject: Subject, trial: Trial) -> dict[str, Any]:
         data["us"] = round(trial.microseconds, 3)
     if trial.detail:
         data["detail"] = trial.detail
+    if trial.twin:
+        data["as"] = trial.twin
     return data
 
 
@@ -184,6 +191,7 @@ def best_json(subject: Subject, best: Best) -> dict[str, Any]:
         "best": {n: _plain(v) for n, v in best.choice.items()},
         "us": round(best.microseconds, 3),
         "untuned_us": None if untuned is None else round(untuned, 3),
+        **({} if best.search == "exhaustive" else {"search": best.search}),
     }
 
 
@@ -252,23 +260,15 @@ def cached(program: str) -> Iterator[Found]:
 
 
 def nearest(found: Iterable[Found], key: Mapping[str, Number]) -> Found | None:
-    """The finished search whose key is nearest: the least sum of |log2| of the ratios of sizes; the last of equal ones."""
+    """The finished search whose key is nearest (`tilec.ir.selection.distance`); the last of equal ones."""
     best: tuple[float, Found] | None = None
     for one in found:
         if one.best is None or set(one.subject.key) - set(key):
             continue
-        distance = sum(_apart(one.subject.key[n], key[n]) for n in one.subject.key)
-        if best is None or distance <= best[0]:
-            best = distance, one
+        far = distance(list(one.subject.key.values()), [key[n] for n in one.subject.key])
+        if best is None or far <= best[0]:
+            best = far, one
     return best[1] if best else None
-
-
-def _apart(a: Number, b: Number) -> float:
-    if a == b:
-        return 0.0
-    if a < 0 or b < 0 or not (math.isfinite(a) and math.isfinite(b)):
-        return 64.0
-    return abs(math.log2((a + 1) / (b + 1)))
 
 
 def summary(trials: Sequence[Trial]) -> str:

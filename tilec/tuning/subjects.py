@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilec.compiler import AnalysedKernel
+from tilec.ir.selection import Number
 from tilec.plan.candidate import Choice
 from tilec.runtime.arguments import CallSizes
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
-from tilec.tuning.records import EMULATOR, Found, Number, cached, nearest, read_file, tuning_path
+from tilec.tuning.records import EMULATOR, Found, cached, nearest, read_file, tuning_path
 
 
 def program_hash(files: Files, item: AnalysedKernel) -> str:
@@ -42,17 +43,27 @@ class Results:
 
     found: tuple[Found, ...]
 
-    def choice(
-        self, key: Mapping[str, Number] | None, *, arch: str, gpu: str | None = None
-    ) -> Choice | None:
-        """The best candidate of the nearest key for an architecture, on `gpu` if one is named, else on any but the emulator;
-        where no key is given that of the only one. None where nothing fits, and where the untuned candidate is the best."""
-        fitting = [
+    def fitting(self, arch: str, gpu: str | None = None) -> list[Found]:
+        """Those for an architecture, on `gpu` if one is named, else on any but the emulator. A result holds for the architecture that it
+        was compiled for and for no other one: `sm_90a` has instructions that `sm_90` has not."""
+        return [
             f
             for f in self.found
             if f.subject.arch == arch
             and (f.subject.gpu == gpu if gpu is not None else f.subject.gpu != EMULATOR)
         ]
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those that there are results of a GPU for, in order of first appearance."""
+        return tuple(dict.fromkeys(f.subject.arch for f in self.found if f.subject.gpu != EMULATOR))
+
+    def choice(
+        self, key: Mapping[str, Number] | None, *, arch: str, gpu: str | None = None
+    ) -> Choice | None:
+        """The best candidate of the nearest key for an architecture, on `gpu` if one is named, else on any but the emulator;
+        where no key is given that of the only one. None where nothing fits, and where the untuned candidate is the best."""
+        fitting = self.fitting(arch, gpu)
         if key is None:
             keys = {tuple(sorted(f.subject.key.items())) for f in fitting}
             chosen = fitting[-1] if len(keys) == 1 else None

@@ -9,18 +9,30 @@ import os
 import statistics
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from tilec.emulator.machine import Emulator
+from tilec.ir.launch import LaunchPlan
 from tilec.runtime import bench
 from tilec.runtime.device import Gpu, open_gpu
 from tilec.runtime.gpu_run import DeviceCall, prepare_call
 from tilec.runtime.verify import Case, Tolerance
 from tilec.source.diagnostics import TileError
 from tilec.tuning.oracle import Oracle, load_oracle, prepare_oracle
-from tilec.tuning.protocol import Closed, Inbox, Measure, Measured, Ready, Setup, encode
+from tilec.tuning.protocol import (
+    Closed,
+    Inbox,
+    Measure,
+    Measured,
+    Race,
+    Raced,
+    Ready,
+    Setup,
+    encode,
+)
 
 SLOWER = 1.5
 """A candidate this much slower than the best so far is not timed further."""
@@ -48,7 +60,8 @@ def main() -> None:
                 request = inbox.receive()
             except Closed:
                 break
-            _send(out, bench_of.measure(request))
+            race = isinstance(request, Race)
+            _send(out, bench_of.race(request) if race else bench_of.measure(request))
 
 
 def _end_with_parent() -> None:
@@ -112,13 +125,7 @@ class Bench:
     def measure(self, request: Measure) -> Measured:
         """Verify one candidate, then time it."""
         try:
-            if isinstance(self.gpu, Gpu):
-                module: Any = self.gpu.load(request.code)
-            else:
-                module = self.gpu.module("candidate.cu", request.code.decode())
-            with prepare_call(
-                self.gpu, request.plan, module, self.case.sizes, self.case.arrays
-            ) as call:
+            with self._call(request.plan, request.code) as call:
                 if wrong := self._verify(call, request):
                     return Measured("wrong", detail=wrong)
                 return Measured("ok", tuple(self._time(call, request)))
@@ -126,8 +133,44 @@ class Bench:
             # after a fault the driver refuses to free memory too, which hides what came first
             return Measured("fault", detail=_first_cause(error))
         finally:
-            if isinstance(self.gpu, Gpu):
-                self.gpu.unload(self.own_modules)
+            self._unload()
+
+    def race(self, request: Race) -> Raced:
+        """Time several candidates in turn."""
+        try:
+            with ExitStack() as stack:
+                calls = []
+                for plan, code in request.entries:
+                    call = stack.enter_context(self._call(plan, code))
+                    call.launch()
+                    call.finish()
+                    calls.append(call)
+                return Raced("ok", tuple(map(tuple, self._in_turn(calls))))
+        except Exception as error:
+            return Raced("fault", detail=_first_cause(error))
+        finally:
+            self._unload()
+
+    def _in_turn(self, calls: Sequence[DeviceCall]) -> list[list[float]]:
+        if isinstance(self.gpu, Gpu) and self.flush is not None and all(c.launches for c in calls):
+            launches = [call.launch for call in calls]
+            return bench.interleaved(self.gpu, self.flush, "read", launches)
+        times: list[list[float]] = [[] for _ in calls]
+        for _ in range(_BRIEF_RUNS):
+            for call, own in zip(calls, times, strict=True):
+                own += self._time_emulated(call)
+        return times
+
+    def _call(self, plan: LaunchPlan, code: bytes) -> AbstractContextManager[DeviceCall]:
+        if isinstance(self.gpu, Gpu):
+            module: Any = self.gpu.load(code)
+        else:
+            module = self.gpu.module("candidate.cu", code.decode())
+        return prepare_call(self.gpu, plan, module, self.case.sizes, self.case.arrays)
+
+    def _unload(self) -> None:
+        if isinstance(self.gpu, Gpu):
+            self.gpu.unload(self.own_modules)
 
     def _verify(self, call: DeviceCall, request: Measure) -> str:
         call.launch()
@@ -142,15 +185,18 @@ class Bench:
         if not call.launches:
             return [0.0]
         if not isinstance(self.gpu, Gpu) or self.flush is None:
-            start = time.perf_counter()
-            call.launch()
-            return [(time.perf_counter() - start) * 1e6]
+            return self._time_emulated(call)
         times = bench.sample(self.gpu, self.flush, "read", call.launch, _BRIEF_RUNS + 2)[2:]
         slow = request.best is not None and statistics.median(times) > SLOWER * request.best
         if slow and not request.final:
             return times
         runs = _FINAL_RUNS if request.final else _RUNS
         return bench.sample(self.gpu, self.flush, "read", call.launch, runs)
+
+    def _time_emulated(self, call: DeviceCall) -> list[float]:
+        start = time.perf_counter()
+        call.launch()
+        return [(time.perf_counter() - start) * 1e6]
 
 
 def _first_cause(error: BaseException) -> str:

@@ -16,9 +16,8 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
-from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
-from tilec.passes.boxes import TensorBox, ends_inside, load_box
+from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
@@ -27,6 +26,9 @@ from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
+
+PRODUCERS = 128
+"""Threads behind the consumers: registers are dealt out to whole warpgroups."""
 
 
 class Roles:
@@ -144,7 +146,7 @@ class Roles:
         span = site.loads[-1].span
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
-            a.BarrierExpect(full, ring, channel.bytes, self.form.by_rows, span=span),
+            a.BarrierExpect(full, ring, channel.bytes, span=span),
         ]
         for operand, load in zip(site.operands, site.loads, strict=True):
             self._copy(self.buffers[operand.source.id], load, ring, full)
@@ -153,9 +155,6 @@ class Roles:
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
-        if self.form.by_rows:
-            self._copy_rows(buffer, load, box, ring, full)
-            return
         sharing = self.form.sharing
         shared = sharing is not None and load.out.id in sharing.shared
         peers = sharing.size if sharing is not None and shared else 1
@@ -179,23 +178,6 @@ class Roles:
                 span=load.span,
             )
         )
-
-    def _copy_rows(
-        self, buffer: a.PanelBuffer, load: t.Load, box: TensorBox, ring: str, full: str
-    ) -> None:
-        """A tile row by row, through a map of the tensor as one line."""
-        context = self.context
-        line = Sym.of(1)
-        first = Sym.of(0)
-        for dim, stride, start in zip(box.dims, box.strides, box.start, strict=True):
-            line = line * dim
-            first = first + start * stride
-        one, shortest = Sym.of(1), Sym.of(8 * ALIGNMENT // buffer.rep.bits)
-        flat = TensorBox((one, line), (shortest, one), (Sym.of(0), first), 0, 1, box.inner)
-        name = self.map_of(load.access.tensor, flat, buffer, 1)
-        pitch = context.index(box.strides[box.row])
-        at = context.index(first)
-        context.out.append(a.RowCopies(name, buffer, ring, full, at, pitch, span=load.span))
 
     def map_of(self, tensor_name: str, box: TensorBox, buffer: a.PanelBuffer, rows: int) -> str:
         """The name of the tensor map of a copy; equal ones are one."""
@@ -338,8 +320,6 @@ class Roles:
         context = self.context
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
-        if self.form.by_rows:
-            box = ends_inside(box, operand.k_axis)
         first, last = box.inner[operand.k_axis]
         buffer = self.buffers[operand.source.id]
         extent = (buffer.rows, buffer.cols)[operand.k_axis]
@@ -389,7 +369,7 @@ class Roles:
         columns = col.layout.capacity
         types = self.form.types[op.out.id]
         blocks = row.layout.steps // 2
-        first = f"uniform_int(thread / 128) * {64 * blocks}" if self.form.warpgroups > 1 else "0"
+        first = f"warpgroup * {64 * blocks}" if self.form.warpgroups > 1 else "0"
         staged = plan.a if isinstance(plan.a, Staged) else None
         operand: k.TileAddress | k.Fragment
         if staged is not None:
@@ -510,14 +490,13 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         form.registers[1],
         producer,
         roles.consumer(kernel.body),
-        form.by_rows,
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""
     return replace(
         kernel,
-        threads=form.threads + 128,
-        producers=128,
+        threads=form.threads + PRODUCERS,
+        producers=PRODUCERS,
         arguments=(*roles.maps.values(), *kernel.arguments),
         panels=(
             *roles.panels,

@@ -443,6 +443,10 @@ def apply_elementwise(context: Context, op: t.Elementwise, args: list[k.Expr]) -
             return rest[0] if condition.value else rest[1]
         rep = compute_type(dtype) if any(a.rep != dtype for a in rest) else dtype
         return k.Apply("where", (condition, *(converted(a, rep) for a in rest)), rep)
+    if op.op == "sub_if":
+        x, y, condition = (computable(a) for a in args)
+        difference = k.Apply("sub", (x, y), x.rep, math)
+        return k.Apply("where", (condition, difference, x), x.rep)
     if op.op == "and" and dtype == BOOL:
         args = [a for a in args if a != k.Literal_(True, BOOL)] or [k.Literal_(True, BOOL)]
         if len(args) == 1:

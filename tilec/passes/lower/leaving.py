@@ -13,6 +13,9 @@ from tilec.passes.boxes import TensorBox, tensor_box
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 
+FEW_ACCUMULATORS = 64
+"""Registers of a thread's part of a tile up to which two of its chunks may be packed beside it."""
+
 Maps = Callable[[str, TensorBox, a.PanelBuffer, int], str]
 """The name of the tensor map of copies between a tensor and a buffer, so many rows at a time."""
 
@@ -66,7 +69,7 @@ class Leaving:
         trip: k.Expr | None = None,
         trips: k.Expr | None = None,
         least: int = 0,
-        only: int | None = None,
+        only: tuple[int, ...] = (),
     ) -> a.SendChunks:
         """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
         if not self.map:
@@ -106,13 +109,18 @@ class Leaving:
                 context.out.append(k.Let(place.name, I32, value, span=store.span))
         if not deferred:
             context.out.append(k.Declare(self.fragment, None, span=store.span))
-            for number in range(self.blocks * self.panels):
-                # one after the other: the accumulators and a chunk at a time are all that registers hold
-                parts = self._parts(number)
-                rounded_fragment(
-                    context, store.value, self.axes, self.fragment, store.span, False, parts
-                )
-                context.out.append(self.chunks(only=number))
+            # the accumulators and few chunks at a time are all that registers hold; those of one fence are sent together
+            held = self.axes[0].layout.steps * self.axes[1].layout.capacity // 4
+            together = self.under_way if held <= FEW_ACCUMULATORS else 1
+            chunks = range(self.blocks * self.panels)
+            for first in chunks[::together]:
+                sent = tuple(chunks[first : first + together])
+                for number in sent:
+                    parts = self._parts(number)
+                    rounded_fragment(
+                        context, store.value, self.axes, self.fragment, store.span, False, parts
+                    )
+                context.out.append(self.chunks(only=sent))
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""

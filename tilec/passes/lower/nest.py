@@ -183,6 +183,8 @@ class _Statements:
                 )
             case t.Load() if op.out.type.rank == 0:
                 self._scalar_load(op)
+            case t.Elementwise() if op.out.type.rank == 0 and self._holds(op):
+                context.bind_scalar(op.out, k.Literal_(True, BOOL))
             case t.Elementwise() if op.out.type.rank == 0:
                 args = [context.scalar(a) for a in op.args]
                 context.bind_scalar(op.out, apply_elementwise(context, op, args), op.op)
@@ -208,6 +210,18 @@ class _Statements:
                 raise not_compiled(op, context.nest.span)
 
     # ---- scalars
+
+    def _holds(self, op: t.Elementwise) -> bool:
+        """Whether a comparison of a size with a number is known to hold wherever this variant is launched."""
+        if op.op not in ("gt", "ge"):
+            return False
+        left, right = (self.context.definitions.defining.get(a.id) for a in op.args)
+        if not isinstance(left, t.FromSym) or not isinstance(right, t.Constant):
+            return False
+        if not isinstance(right.value, int) or isinstance(right.value, bool):
+            return False
+        least = right.value + (op.op == "gt")
+        return self.context.facts.prove_nonnegative(left.sym - least)
 
     def _from_sym(self, op: t.FromSym) -> None:
         context = self.context
@@ -251,7 +265,43 @@ class _Statements:
                 context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
                 context.fragments[value.id] = fragment
                 return
+        if isinstance(op, t.Elementwise) and op.op == "sub_if":
+            self._subtract_rarely(op, coords, name)
+            return
         self._evaluate_into(value, coords, name)
+
+    def _subtract_rarely(
+        self, op: t.Elementwise, coords: tuple[k.LoopAxis | None, ...], name: str
+    ) -> None:
+        """A copy, from which a warp subtracts only where the condition holds in one of its threads: else that costs nothing."""
+        context = self.context
+        tile, _, condition = op.args
+        fragment = self._evaluate_into(tile, coords, name)
+        context.fragments[op.out.id] = fragment
+        own = tuple(
+            None if axis.is_one else along
+            for axis, along in zip(condition.type.axes, coords, strict=True)
+        )
+        rows = Body(context, context.ordered(own))
+        found = k.Fragment(context.names.unique("any_far"), BOOL, ())
+        context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=op.span))
+        held = k.Element(found, BOOL)
+        either = k.Apply("or", (held, rows.value(condition, own)), BOOL)
+        rows.finish(Guards(), [k.Assign(found, either)], [], op.span)
+        outer, context.out = context.out, []
+        walk = Body(context, context.ordered(coords))
+        walk.count(op.out)
+        context.fragments[tile.id], before = fragment, context.fragments.get(tile.id)
+        del context.fragments[op.out.id]
+        expr = walk.value(op.out, coords)
+        walk.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
+        if before is None:
+            del context.fragments[tile.id]
+        else:
+            context.fragments[tile.id] = before
+        context.fragments[op.out.id] = fragment
+        then, context.out = tuple(context.out), outer
+        context.out.append(k.IfAnyLane(held, then, span=op.span))
 
     def _evaluate_into(
         self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str

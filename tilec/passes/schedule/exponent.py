@@ -2,14 +2,15 @@
 
     s = x * scale                            c = scale * log2(e)
     m_new = max(m, max(s))                   m_new = max(m, max(x))               m counts in units of scale
-    p = exp(s - m_new)              ->       p = exp2(x * c' - m_new * c')        c' = c, see below
-    a = exp(m - m_new)                       a = exp2(m * c' - m_new * c')
+    p = exp(s - m_new)              ->       p = exp2(x' * c - m' * c)            x' = x, m' = m_new, see below
+    a = exp(m - m_new)                       a = exp2(m * c' - m_new * c')        c' = c, see below
     … m + log(l)                             … m * scale + log(l)
 
 The *circle* is everything that an exponential's argument is made of by maxima, sums, selections: carried names too. Where all that
 enters it is scaled by one positive scalar, the circle counts in units of it, and what leaves is scaled. One reference per row is used
 everywhere, so that its rounding cancels. x * c - m * c is one multiply-add, whose rounding is not zero at the maximum: from
-|m * c| of 2^30 on, where all but equal elements are 2^-64 apart, c' is the power of two below c, with which products are exact.
+|m * c| of 2^30 on, where all but equal elements are 2^-64 apart, x' is x - m and m' is 0, and for single numbers of a row c' is the
+power of two below c, with which products are exact. Rows are seldom that far from 0: a warp that holds none does not subtract.
 
 Absent columns become -inf before the maximum, and 0 by the exponential: nothing behind needs a mask.
 """
@@ -89,7 +90,9 @@ class _Circle:
     """LARGEST_INEXACT in the circle's units"""
     zero: t.Value | None = None
     rows: dict[int, tuple[list[t.Op], t.Value, t.Value]] = field(default_factory=dict)
-    """by bound: the block's ops, factor and reference"""
+    """by bound: the block's ops, factor and negative reference"""
+    anchors: dict[int, tuple[list[t.Op], t.Value, t.Value]] = field(default_factory=dict)
+    """by bound: the block's ops, whether it is far from 0, and the negative reference of elements that it is subtracted from then"""
 
     # ---- which values
 
@@ -176,13 +179,17 @@ class _Circle:
             one = self._scalar(head, t.Constant, value=LOG2E)
         else:
             bits = self._scalar(head, t.Constant, value=LOG2E)
-            one = self._scalar(head, t.Elementwise, op="mul", args=(self.unit, bits))
+            one = self._scalar(
+                head, t.Elementwise, op="mul", args=(self.unit, bits), name="in_bits"
+            )
         word = self._scalar(head, t.Bitcast, I32, arg=one)
         mask = self._scalar(head, t.Constant, I32, value=EXPONENT_BITS)
         kept = self._scalar(head, t.Elementwise, I32, op="and", args=(word, mask))
         self.factors = one, self._scalar(head, t.Bitcast, arg=kept)
         most = self._scalar(head, t.Constant, value=LARGEST_INEXACT)
-        self.largest = self._scalar(head, t.Elementwise, op="div", args=(most, one))
+        self.largest = self._scalar(
+            head, t.Elementwise, op="div", args=(most, one), name="far_from"
+        )
         self.zero = self._scalar(head, t.Constant, value=0.0)
         ops = list(self._block(block, 0).ops)
         # all of the nest may need the unit: what makes it stands first
@@ -205,9 +212,10 @@ class _Circle:
         ops: list[t.Op],
         kind: Callable[..., t.Op],
         dtype: DType = F32,
+        name: str = "",
         **fields_: object,
     ) -> t.Value:
-        value = t.Value(self.numbers.next, t.TileType(dtype), "")
+        value = t.Value(self.numbers.next, t.TileType(dtype), name)
         self.numbers.next += 1
         ops.append(kind(outs=(value,), **fields_))
         return value
@@ -323,10 +331,12 @@ class _Circle:
             row = self._defining(right)
             if not isinstance(row, t.Rearrange) or row.arg.type.rank != 1:
                 raise _Refused
-            factor, reference = self._row(row.arg, ops)
-            wide = self._like(right, ops, t.Rearrange, arg=factor, axes=row.axes)
+            far, reference = self._anchor(row.arg, ops)
+            flag = replace(self.numbers.fresh(right, t.TileType(BOOL, right.type.axes)), name="")
+            ops.append(t.Rearrange(outs=(flag,), arg=far, axes=row.axes, span=right.span))
             bound = self._like(right, ops, t.Rearrange, arg=reference, axes=row.axes)
-            argument = self._like(value, ops, t.Elementwise, op="fma", args=(left, wide, bound))
+            near = self._like(left, ops, t.Elementwise, op="sub_if", args=(left, right, flag))
+            argument = self._like(value, ops, t.Elementwise, op="fma", args=(near, exact, bound))
         ops.append(replace(op, op="exp2", args=(argument,)))
 
     def _row(self, bound: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value]:
@@ -336,14 +346,33 @@ class _Circle:
         if known is not None and known[0] is ops:
             return known[1:]
         exact, power = self.factors
-        size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
-        flag = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="")
-        ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
+        flag = self._far(bound, ops)
         factor = self._like(bound, ops, t.Elementwise, op="where", args=(flag, power, exact))
         product = self._product(bound, factor, ops)
         negative = self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
         self.rows[bound.id] = ops, factor, negative
         return factor, negative
+
+    def _anchor(self, bound: t.Value, ops: list[t.Op]) -> tuple[t.Value, t.Value]:
+        """For each row whether its bound is far from 0, and the negative reference in bits of elements that the bound is subtracted
+        from there."""
+        assert self.factors is not None and self.zero is not None
+        known = self.anchors.get(bound.id)
+        if known is not None and known[0] is ops:
+            return known[1:]
+        flag = self._far(bound, ops)
+        near = self._like(bound, ops, t.Elementwise, op="where", args=(flag, self.zero, bound))
+        product = self._product(near, self.factors[0], ops)
+        negative = self._like(bound, ops, t.Elementwise, op="neg", args=(product,))
+        self.anchors[bound.id] = ops, flag, negative
+        return flag, negative
+
+    def _far(self, bound: t.Value, ops: list[t.Op]) -> t.Value:
+        assert self.largest is not None
+        size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
+        flag = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="far")
+        ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
+        return flag
 
 
 def _exchanged(op: t.Op, old: t.Value, new: t.Value) -> t.Op:
@@ -392,11 +421,15 @@ def _fill(block: t.Block, numbers: Numbers) -> t.Block:
 
 
 def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:
-    """The tile of `exp2(fma(tile, factor, -reference))` if -inf in it would give 0 and disturb nobody."""
+    """The tile of `exp2(fma(sub_if(tile, …), factor, -reference))` if -inf in it would give 0 and disturb nobody."""
     inner = definitions.defining.get(op.args[0].id)
     if not isinstance(inner, t.Elementwise) or inner.op != "fma":
         return None
-    tile, _, last = inner.args
+    near, _, last = inner.args
+    shifted = definitions.defining.get(near.id)
+    if not isinstance(shifted, t.Elementwise) or shifted.op != "sub_if":
+        return None
+    tile = shifted.args[0]
     reference = definitions.defining.get(last.id)
     if not isinstance(reference, t.Rearrange):
         return None
@@ -404,10 +437,13 @@ def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:
     if not isinstance(negative, t.Elementwise) or negative.op != "neg":
         return None
     times = definitions.defining.get(negative.args[0].id)
-    if not isinstance(times, t.Elementwise) or not _finite(times.args[0], definitions):
+    if not isinstance(times, t.Elementwise):
+        return None
+    kept = definitions.defining.get(times.args[0].id)
+    if not isinstance(kept, t.Elementwise) or not _finite(kept.args[-1], definitions):
         return None
     for user in definitions.users[tile.id]:
-        if user is not inner and not (isinstance(user, t.Reduce) and user.op == "max"):
+        if user is not shifted and not (isinstance(user, t.Reduce) and user.op == "max"):
             return None
     return tile
 

@@ -1,7 +1,8 @@
 """The order of a body's ops: what is done once a row comes as soon as it can, in front of what is done for each element.
 
-p = exp2(s * c - r)                 a = exp2(m * c - m_new * c)         the few long functions of rows start first,
-a = exp2(m * c - m_new * c)   ->    p = exp2(s * c - r)                 and what waits for them runs beside the others
+x = sub_if(s, m_new, far)           x = sub_if(s, m_new, far)           a rare subtraction, which is a branch, then
+p = exp2(x * c - r)                 a = exp2(m * c - m_new * c)         the few long functions of rows,
+a = exp2(m * c - m_new * c)   ->    p = exp2(x * c - r)                 and what waits for them runs beside the others
 acc = acc * a                       acc = acc * a
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
+from tilec.passes.retire import LONG
 from tilec.passes.uses import operands, syms_of
 
 
@@ -36,11 +38,12 @@ def rows_first(block: t.Block) -> t.Block:
         for m in range(n + 1, len(ops)):
             needs[m].add(n)
         last = n
+    early = {v.id for op in ops if _is_branch(op) for v in operands(op)}
     done: set[int] = set()
     order: list[int] = []
     while len(order) < len(ops):
         ready = [n for n in range(len(ops)) if n not in done and needs[n] <= done]
-        chosen = next((n for n in ready if _is_row(ops[n])), ready[0])
+        chosen = min(ready, key=lambda n: (_rank(ops[n], early), n))
         done.add(chosen)
         order.append(chosen)
     return t.Block(tuple(ops[n] for n in order))
@@ -62,6 +65,20 @@ def _moves(op: t.Op) -> bool:
         t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Full | t.Iota | t.Constant
         | t.FromSym | t.Scalar | t.Reduce,
     )  # fmt: skip
+
+
+def _rank(op: t.Op, early: set[int]) -> int:
+    """The lower, the sooner. `early`: what branches read."""
+    if _is_branch(op) or (isinstance(op, t.Rearrange) and op.out.id in early):
+        return 0
+    if not _is_row(op):
+        return 3
+    return 2 if isinstance(op, t.Elementwise) and op.op in LONG else 1
+
+
+def _is_branch(op: t.Op) -> bool:
+    """A rare subtraction is a branch: in front of it runs what may beside products, and what follows it is one block."""
+    return isinstance(op, t.Elementwise) and op.op == "sub_if"
 
 
 def _is_row(op: t.Op) -> bool:

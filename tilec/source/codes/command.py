@@ -48,6 +48,12 @@ CODES: dict[str, CodeEntry] = {
         "With `--warnings-as-errors` a warning stops the work as an error does. Change what the warning is about, or "
         "leave the option out.",
     ),
+    "E0651": CodeEntry(
+        "a required optimisation is lost",
+        "`--require tma,wgmma,pipelined,vec16` names what the fastest variant of every kernel must have: operand tiles by bulk copies, "
+        "products of warpgroups, tiles that are brought ahead, accesses of 16 bytes. The message says why one of them is missing and "
+        "what to change. `tilec explain` shows what the kernel has instead.",
+    ),
     "E0711": CodeEntry(
         "size not known",
         "Every run-time size of a kernel needs a value: from `-s M=4096`, from an `example` clause, or from the shape "
@@ -106,6 +112,21 @@ CODES: dict[str, CodeEntry] = {
         "no such code",
         "`tilec explain E0312` prints what this page says about a code; the code given is none that tilec prints. The "
         "message names the nearest.",
+    ),
+    "E0724": CodeEntry(
+        "no such GPUs",
+        "`tilec tune --devices` takes numbers of GPUs of this machine, such as `0,1`, or `all`. They must be of one kind: times of different "
+        "GPUs cannot be compared.",
+    ),
+    "E0726": CodeEntry(
+        "nothing that can be required",
+        "`--require` takes a list of `tma`, `wgmma`, `pipelined` and `vec16`, separated by commas.",
+    ),
+    "E0725": CodeEntry(
+        "a backward does not fit",
+        "The backward of an operator of PyTorch finds what it takes by name: inputs and outputs of the kernel, and `dy` for the gradient "
+        "of its output `y`. A kernel given as backward has outputs named `dx` for an input `x`. A kernel that changes an argument in place "
+        "has no backward.",
     ),
     "E0719": CodeEntry(
         "no such pass",

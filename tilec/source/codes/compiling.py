@@ -79,4 +79,17 @@ CODES: dict[str, CodeEntry] = {
         "that is computed or gathered, a product in a branch, `print` or `assert`, fewer than 64 rows. The kernel is right, and uses "
         "`mma.sync`.",
     ),
+    "W0604": CodeEntry(
+        "no tuning result holds for the architecture",
+        "A result of `tilec tune` holds for the architecture that its candidates were compiled for, and for no other one: `sm_90a` has "
+        "products and copies that `sm_90` has not, so what is fastest there may not even compile here. The kernel was compiled "
+        "without tuning. Tune for this architecture (`tilec tune --arch`), compile for one that the results are for, or leave results "
+        "out with `--no-tuned`.",
+    ),
+    "W0605": CodeEntry(
+        "a tuned variant is left out",
+        "`--tuned` compiles the variants that `FILE.tuning` names. One of them does not fit the target any more, after a change of tilec, "
+        "or has other arguments than the kernel, since what was tuned is part of its signature. Its sizes take the general variant. "
+        "Tune again.",
+    ),
 }

@@ -27,7 +27,8 @@ CODES: dict[str, CodeEntry] = {
     "E0804": CodeEntry(
         "a tool of the toolkit is missing",
         "Showing machine code needs `cuobjdump`, which is part of the CUDA toolkit and not of the Python packages that "
-        "`tilec[nvcc]` installs. Run `pip install nvidia-cuda-cuobjdump` or install the toolkit.",
+        "`tilec[nvcc]` installs. Run `pip install nvidia-cuda-cuobjdump` or install the toolkit. An Nsight Compute that "
+        "`tilec profile --ncu PATH` names must be one that starts; without `--ncu` what cannot be measured is estimated.",
     ),
     "E0805": CodeEntry(
         "nvcc could not do its work",

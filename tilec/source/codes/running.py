@@ -62,4 +62,25 @@ CODES: dict[str, CodeEntry] = {
         "nothing to verify against",
         "The kernel has no `check` clause and no reference was named, and the interpreter cannot run it at these sizes.",
     ),
+    "E0819": CodeEntry(
+        "no optuna",
+        "`tilec tune --search tpe` lets optuna's sampler choose the candidates. Run `pip install 'tilec[tune]'`, or take `--search guided`, "
+        "which needs nothing.",
+    ),
+    "E0820": CodeEntry(
+        "no energy counter",
+        "`--energy` reads the GPU's own counter through NVML, with the package nvidia-ml-py: `pip install 'tilec[tune]'`. The counter is "
+        "there on data-centre GPUs from Volta on, and not in every virtual machine; without it there are no joules to report.",
+    ),
+    "E0821": CodeEntry(
+        "no dask.distributed",
+        "`tilec tune --scheduler` measures on the workers of a dask.distributed cluster. Run `pip install 'tilec[tune]'`, here and on the "
+        "workers.",
+    ),
+    "E0822": CodeEntry(
+        "the cluster does not suit",
+        "The scheduler named does not answer, has no workers, or a worker has another version of tilec, no GPU, or another GPU than the first: "
+        "times of different GPUs cannot be compared. A worker that is lost stops the search; what was measured is kept, and the same "
+        "command goes on from there.",
+    ),
 }

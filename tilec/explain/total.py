@@ -1,0 +1,158 @@
+"""The least time of a whole launch: the work of all trips of all instances, shared evenly by the SMs of the representative device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from tilec.explain.walk import leaves
+from tilec.explain.work import Counter, Scope, count
+from tilec.ir import kernel_ir as k
+from tilec.ir.symbolic import Sym, Var
+from tilec.targets.devices import REPRESENTATIVES
+from tilec.targets.rates import RATES, clock_gigahertz, dram_bytes
+
+MOST_POINTS = 1 << 16
+"""Combinations of the grid's digits that are evaluated: more are not."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """`microseconds` by engine, for all SMs of `device` together; `flops` of products."""
+
+    microseconds: Mapping[str, float]
+    flops: float
+    device: str
+
+    @property
+    def limit(self) -> str:
+        """The engine that takes longest."""
+        return max(self.microseconds, key=lambda name: self.microseconds[name])
+
+    @property
+    def least(self) -> float:
+        """Microseconds of that engine."""
+        return self.microseconds[self.limit]
+
+
+def total(
+    kernel: k.Kernel, arch: str, sizes: Mapping[str, int | float], moved_bytes: float
+) -> Total | None:
+    """Of one launch with these dims, strides and scalars, whose arguments are `moved_bytes`, each read or written once. None where trips
+    or branches hang on loaded values, where the grid is too large to be looked at, or where there is no representative device."""
+    device, clock, dram = REPRESENTATIVES.get(arch), clock_gigahertz(arch), dram_bytes(arch)
+    if device is None or clock is None or dram is None:
+        return None
+    counter = count(kernel, arch)
+    if counter.filtered:
+        return None
+    try:
+        times = _Trips(kernel, counter, sizes).all()
+    except (KeyError, OverflowError):
+        return None
+    rates = RATES[arch]
+    clocks = dict.fromkeys(("tensor", "MUFU", "FMA", "memory"), 0.0)
+    own = through = flops = 0.0
+    for (_, work), often in zip(counter.found, times, strict=True):
+        clocks["tensor"] += often * work.macs
+        clocks["MUFU"] += often * work.mufu / rates.mufu
+        clocks["FMA"] += often * (work.fma / rates.fma + work.fma64 / rates.fma64)
+        own += often * work.own
+        through += often * (work.own + work.common)
+        flops += often * work.flops
+    # what several instances read comes from the DRAM once, at least
+    clocks["memory"] = max(through / rates.l2_bytes, max(own, moved_bytes) / dram)
+    each = device.multiprocessors * clock * 1e3
+    return Total({n: c / each for n, c in clocks.items()}, flops, device.name)
+
+
+class _Trips:
+    """How often each scope's trips are done, by all CTAs of a launch."""
+
+    def __init__(
+        self, kernel: k.Kernel, counter: Counter, sizes: Mapping[str, int | float]
+    ) -> None:
+        self.kernel, self.counter = kernel, counter
+        self.names = dict(kernel.names)
+        self.known: dict[str, int] = {n: int(v) for n, v in sizes.items()}
+        self.known |= dict(kernel.constants)
+        self.counts = {d.name: self.number(d.trips) for d in kernel.grid}
+
+    def all(self) -> list[float]:
+        """In the order of the counter's scopes. Raises KeyError for trips that nothing tells, OverflowError for too many instances."""
+        scopes = [scope for scope, _ in self.counter.found]
+        wanted = self._digits(scopes)
+        if prod(self.counts[d] for d in wanted) > MOST_POINTS:
+            raise OverflowError
+        totals = [0.0] * len(scopes)
+        others = prod(n for d, n in self.counts.items() if d not in wanted)
+        for point in product(*(range(self.counts[d]) for d in wanted)):
+            self.known |= dict(zip(wanted, point, strict=True))
+            for n, scope in enumerate(scopes):
+                totals[n] += self._trips(scope) * others
+        # so many instances share a CTA's work, or so many CTAs an instance
+        ctas = self.kernel.cluster if not self.kernel.cluster_digit else 1
+        return [often / self.kernel.batch * ctas for often in totals]
+
+    def _digits(self, scopes: list[Scope]) -> list[str]:
+        """The digits of the grid on which trips depend."""
+        found: set[str] = set()
+        for scope in scopes:
+            values = [scope.trips, scope.first] if isinstance(scope, k.Loop) else []
+            for value in values:
+                found |= self._names(value)
+        return [d for d in self.counts if d in found]
+
+    def _names(self, value: object) -> set[str]:
+        found: set[str] = set()
+        for leaf in leaves(value):
+            if isinstance(leaf, k.Index):
+                found |= {self.names.get(v, v.name) for v in leaf.sym.variables}
+            elif isinstance(leaf, k.Local):
+                found.add(leaf.name)
+        for name in list(found):
+            if name in self.counter.values:
+                found |= self._names(self.counter.values[name])
+        return found
+
+    def _trips(self, scope: Scope) -> float:
+        if scope is None:
+            return 1.0
+        if isinstance(scope, k.Loop):
+            first = self.value(scope.first) if scope.first is not None else 0
+            own: float = max(0, self.value(scope.trips) - first)
+        else:
+            axis = next(x for x in scope.axes if x.layout.streams)
+            # the work of a step is that of whole vectors
+            own = self.number(axis.extent) / (axis.layout.threads * axis.layout.vector)
+        return own * self._trips(self.counter.around.get(id(scope)))
+
+    def number(self, sym: Sym) -> int:
+        """A size. Raises KeyError."""
+        return sym.evaluate(self._variable)
+
+    def _variable(self, variable: Var) -> int:
+        name = self.names.get(variable, variable.name)
+        for known in (name, variable.name):
+            if known in self.known:
+                return self.known[known]
+        return self.value(self.counter.values[name])
+
+    def value(self, expr: k.Expr) -> int:
+        """An integer expression of sizes and the grid's digits. Raises KeyError for any other."""
+        match expr:
+            case k.Literal_():
+                return int(expr.value)
+            case k.Index():
+                return self.number(expr.sym)
+            case k.Local():
+                return self.value(self.counter.values[expr.name])
+            case k.Apply(op="min" | "max" as op):
+                return (min if op == "min" else max)(self.value(a) for a in expr.args)
+            case k.Apply(op="add" | "sub" as op):
+                left, right = (self.value(a) for a in expr.args)
+                return left + right if op == "add" else left - right
+            case _:
+                raise KeyError(expr)

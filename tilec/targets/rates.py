@@ -1,0 +1,101 @@
+"""What an SM of each architecture does in a clock, for bounds on the time of a kernel.
+
+Sources: CUDA C++ Programming Guide, "Arithmetic Instructions" (MUFU, FMA); NVIDIA's architecture white papers and data sheets of the
+devices in `devices.py` (dense products with 32-bit accumulators; the L2 cache gives each SM up to 64 bytes a clock, the A100 5120
+bytes in all).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilec.targets.devices import REPRESENTATIVES
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one SM in one clock. `tensor`: multiply-adds of products by the bits of an operand (32: tf32), absent where the tensor cores
+    have none; `mufu`: special functions; `fma`, `fma64`: multiply-adds on f32 and f64; `l2_bytes`: from or to the L2 cache."""
+
+    tensor: Mapping[int, int]
+    mufu: int = 16
+    fma: int = 128
+    fma64: int = 2
+    l2_bytes: float = 64.0
+    warp_share: float = 1.0
+    """how much of the tensor rate products of warps reach, where those of warpgroups reach all of it: measured on an H200
+    (bench/results/mma_limit.jsonl)"""
+
+
+RATES: dict[str, Rates] = {
+    "sm_75": Rates({8: 1024, 16: 512}, fma=64),
+    "sm_80": Rates({8: 2048, 16: 1024, 32: 512, 64: 64}, fma=64, fma64=32, l2_bytes=5120 / 108),
+    "sm_86": Rates({8: 1024, 16: 512, 32: 256}),
+    "sm_87": Rates({8: 2048, 16: 1024, 32: 512}),
+    "sm_89": Rates({8: 1024, 16: 512, 32: 256}),
+    "sm_90": Rates({8: 4096, 16: 2048, 32: 1024, 64: 128}, fma64=64, warp_share=0.643),
+    "sm_90a": Rates({8: 4096, 16: 2048, 32: 1024, 64: 128}, fma64=64, warp_share=0.643),
+    "sm_100": Rates({8: 8192, 16: 4096, 32: 2048, 64: 64}, fma64=64),
+    "sm_103": Rates({8: 8192, 16: 4096, 32: 2048}),
+    "sm_120": Rates({8: 512, 16: 256, 32: 128}),
+}
+"""By `--arch`."""
+
+
+def clock_gigahertz(arch: str) -> float | None:
+    """The clock at which the representative device has the tensor rate of its data sheet; None where there is no such device."""
+    device = REPRESENTATIVES.get(arch)
+    if device is None:
+        return None
+    flops = 2 * RATES[arch].tensor[16] * device.multiprocessors
+    return device.tensor_teraflops * 1e3 / flops
+
+
+def dram_bytes(arch: str) -> float | None:
+    """Bytes of DRAM for one SM in a clock, all SMs busy; None where there is no representative device."""
+    device, clock = REPRESENTATIVES.get(arch), clock_gigahertz(arch)
+    if device is None or clock is None:
+        return None
+    return device.dram_gigabytes / (clock * device.multiprocessors)
+
+
+FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {
+    ("exp2", "fast"): (1, 0, 0),
+    ("exp", "fast"): (1, 1, 0),
+    ("log2", "fast"): (1, 0, 0),
+    ("log", "fast"): (1, 1, 0),
+    ("sqrt", "fast"): (1, 1, 0),
+    ("rsqrt", "fast"): (1, 0, 0),
+    ("div", "fast"): (1, 2, 0),
+    ("tanh", "half"): (1, 0, 0),
+    ("tanh", "fast"): (2, 3, 0),
+    ("sigmoid", "half"): (1, 2, 0),
+    ("sigmoid", "fast"): (2, 6, 0),
+    ("erf", "fast"): (1, 9, 0),
+    ("sin", "fast"): (0, 9, 0),
+    ("cos", "fast"): (0, 9, 0),
+    ("pow", "fast"): (2, 12, 0),
+    ("div", "strict"): (1, 6, 0),
+    ("sqrt", "strict"): (1, 6, 0),
+    ("rsqrt", "strict"): (1, 6, 0),
+    ("log", "strict"): (0, 12, 0),
+    ("log2", "strict"): (0, 12, 0),
+}
+"""(MUFU, f32 multiply-adds, f64 multiply-adds) that a function on f32 takes at least, read off the device primitives in
+`templates/device/math.cuh` and the code that nvcc makes of them; by name and accuracy."""
+
+THROUGH_DOUBLE = (0, 0, 12)
+"""The same of a function that is computed on f64: its polynomial."""
+
+
+def function_cost(op: str, math: str, bits: int) -> tuple[int, int, int] | None:
+    """What one call takes, None for an operation that is no function. The accuracy `half` falls back on `fast`."""
+    known = {name for name, _ in FUNCTIONS}
+    if op not in known:
+        return None
+    if bits == 64:
+        return THROUGH_DOUBLE
+    return FUNCTIONS.get((op, math)) or FUNCTIONS.get(
+        (op, "fast" if math == "half" else ""), THROUGH_DOUBLE
+    )
