@@ -216,7 +216,7 @@ class _Walk:
                 self.block(op.producer, place)
                 self.filling = False
                 self.block(op.consumer, place)
-            case Instances():
+            case Instances() | k.InstanceQueue():
                 self.block(op.body, place)
             case k.IfUniform():
                 self._branch(op, place)
