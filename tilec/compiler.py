@@ -393,7 +393,8 @@ def _compile_kernel(
 
         manifest["tuned"] = selection_manifest(dispatch, tuned)
     by_arch = {low.target.arch: low.kernels for low in lowered}
-    unit = UnitKernel(_signature(item.syntax), program, plan, kernels)
+    whole = replace(program, tensors=plan.tensors)
+    unit = UnitKernel(_signature(item.syntax), whole, plan, kernels)
     return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
 
 

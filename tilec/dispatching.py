@@ -69,7 +69,7 @@ def lower_choices(
             pipeline.plan_of(general, [lowered]),
             pipeline.plan_of(item.program, [low]),
         )
-        if _interface(plans[0]) != _interface(plans[1]):
+        if _interface(plans[0], lowered) != _interface(plans[1], low):
             sink.add(_left_out(general, label, target.arch, "it has other arguments"))
             continue
         found.append(Tuned(number, item.program, low))
@@ -85,6 +85,7 @@ def lower_choices(
         target=replace(target, selection=selection) if found else target,
         workspace=places,
         workspace_bytes=total,
+        temps=tuple({temp.name: temp for x in everything for temp in x.temps}.values()),
     )
     return whole, tuple(found)
 
@@ -98,14 +99,15 @@ def _left_out(program: Program, label: str, arch: str, why: str) -> Diagnostic:
     )
 
 
-def _interface(plan: LaunchPlan) -> object:
-    """What a caller sees, and the workspace's names."""
+def _interface(plan: LaunchPlan, lowered: Lowered) -> object:
+    """What a caller sees, and the names of the program's own temps."""
+    beside = {temp.name for temp in lowered.temps}
     return (
         plan.parameters,
         plan.dims,
         plan.strides,
         plan.scalars,
-        tuple(w.tensor for w in plan.workspace),
+        tuple(w.tensor for w in plan.workspace if w.tensor not in beside),
     )
 
 
@@ -128,10 +130,13 @@ def _largest(places: Sequence[tuple[Workspace, ...]]) -> tuple[tuple[Workspace, 
     """A workspace that suits all variants: each temp has the most bytes that one of them needs."""
     found: list[Workspace] = []
     offset = Sym.of(0)
-    for same in zip(*places, strict=True):
-        sizes = tuple(dict.fromkeys(w.bytes for w in same))
+    needed: dict[str, dict[Sym, None]] = {}
+    for place in (place for variant in places for place in variant):
+        needed.setdefault(place.tensor, {})[place.bytes] = None
+    for tensor, several in needed.items():
+        sizes = tuple(several)
         size = sizes[0] if len(sizes) == 1 else Sym.of(Apply("max", sizes))
-        found.append(Workspace(same[0].tensor, offset, size))
+        found.append(Workspace(tensor, offset, size))
         offset = offset + size
     return tuple(found), offset
 

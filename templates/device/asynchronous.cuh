@@ -127,6 +127,20 @@ struct alignas(8) SharedBarrier {
 }
 //@ end
 
+//@ primitive cluster_release
+/// Says that this thread is done with what it read and wrote so far, without waiting.
+[[maybe_unused]] __device__ __forceinline__ void cluster_release() {
+  asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+}
+//@ end
+
+//@ primitive cluster_acquire
+/// Waits until all threads of the cluster have said so.
+[[maybe_unused]] __device__ __forceinline__ void cluster_acquire() {
+  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+}
+//@ end
+
 //@ primitive store_at_rank includes <cstdint>
 /// `value` to the same place in the shared memory of CTA `rank` of the cluster.
 template <class T>
@@ -149,6 +163,16 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 /// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
 [[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
   asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+//@ end
+
+//@ primitive announce_item needs store_at_rank shuffle_from lane_id
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster. All lanes
+/// of a warp take part.
+template <int kCluster, class Place>
+__device__ __forceinline__ void announce_item(const Place& place, int item) {
+  const int known = shuffle_from(item, 0);
+  if (lane_id() < kCluster) store_at_rank(place, lane_id(), known);
 }
 //@ end
 

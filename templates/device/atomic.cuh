@@ -47,6 +47,13 @@ __device__ __forceinline__ void atomic_add(T* p, T x) {
 }
 //@ end
 
+//@ primitive draw_item
+/// The next number of a counter.
+[[maybe_unused]] __device__ __forceinline__ int draw_item(int* counter) {
+  return atomicAdd(counter, 1);
+}
+//@ end
+
 //@ primitive atomic_add_f16 extends atomic_add with f16_t
 /// red.add.noftz.f16: rounded to nearest even (PTX ISA, red).
 [[maybe_unused]] __device__ __forceinline__ void atomic_add(f16_t* p, f16_t x) {

@@ -297,3 +297,56 @@ __device__ __forceinline__ uint32_t encode_f8(float x) {
   return a < b || a != a ? a : b;
 }
 //@ end
+
+//@ primitive byte_permute includes <cstdint>
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+//@ end
+
+//@ primitive max_pair needs max_nan bitcast bf16_t includes <cstdint>
+/// The greater ones of two pairs of bfloat16; a NaN wins. One instruction since sm_80.
+template <class T>
+__device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b);
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t max_pair<bf16_t>(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t y;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#else
+  const float low = max_nan(bitcast<float>(a << 16), bitcast<float>(b << 16));
+  const float high = max_nan(bitcast<float>(a & 0xffff0000u), bitcast<float>(b & 0xffff0000u));
+  return bitcast<uint32_t>(low) >> 16 | (bitcast<uint32_t>(high) & 0xffff0000u);
+#endif
+}
+//@ end
+
+//@ primitive min_pair needs min_nan bitcast bf16_t includes <cstdint>
+/// The lesser ones of two pairs of bfloat16; a NaN wins. One instruction since sm_80.
+template <class T>
+__device__ __forceinline__ uint32_t min_pair(uint32_t a, uint32_t b);
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t min_pair<bf16_t>(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t y;
+  asm("min.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#else
+  const float low = min_nan(bitcast<float>(a << 16), bitcast<float>(b << 16));
+  const float high = min_nan(bitcast<float>(a & 0xffff0000u), bitcast<float>(b & 0xffff0000u));
+  return bitcast<uint32_t>(low) >> 16 | (bitcast<uint32_t>(high) & 0xffff0000u);
+#endif
+}
+//@ end
+
+//@ primitive opaque_copy
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+//@ end

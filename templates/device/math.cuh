@@ -6,6 +6,31 @@
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
 //@ end
 
+//@ primitive Divisor
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+//@ end
+
+//@ primitive divisor needs Divisor reciprocal_approx abs_of
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+//@ end
+
+//@ primitive div_by needs Divisor
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
+//@ end
+
 //@ primitive div_strict needs divide_ieee
 /// x/y, correctly rounded.
 [[maybe_unused]] __device__ __forceinline__ float div_strict(float x, float y) {

@@ -62,12 +62,20 @@ __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v
 }
 //@ end
 
-//@ primitive window_shift includes <cstdint>
+//@ primitive window_shift needs opaque_copy includes <cstdint>
 /// Elements between p and the address at or below it that is a multiple of N elements.
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+//@ end
+
+//@ primitive window_at
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 //@ end
 
@@ -108,69 +116,82 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
 }
 //@ end
 
+//@ primitive window_room
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
+}
+//@ end
+
 //@ primitive load_window needs Vector load_aligned load_first
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 //@ end
 
-//@ primitive load_inside needs Vector load_aligned load_first
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+//@ primitive is_whole
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
 }
 //@ end
 
-//@ primitive shift_together needs Vector includes <cstdint> <cstring>
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+//@ primitive load_shifted needs Vector AccessWord includes <cstdint> <cstring>
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 //@ end
 
-//@ primitive load_shifted needs Vector load_inside shift_together
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+//@ primitive load_within needs Vector
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 //@ end
 
@@ -284,6 +305,67 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
   }
   return result;
+}
+//@ end
+
+//@ primitive opaque_one
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+//@ end
+
+//@ primitive widen_vector needs Vector bf16_t bitcast byte_permute opaque_one
+//@   includes <cstdint> <cstring>
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+//@ end
+
+//@ primitive max_of_vector needs Vector bf16_t max_pair max_nan bitcast
+//@   includes <cstdint> <cstring>
+/// The greatest element as a float; a NaN wins.
+template <int N>
+__device__ __forceinline__ float max_of_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  uint32_t words[N / 2];
+  memcpy(words, v.units, sizeof(words));
+#pragma unroll
+  for (int i = 1; i < N / 2; ++i) words[0] = max_pair<bf16_t>(words[0], words[i]);
+  return max_nan(bitcast<float>(words[0] << 16), bitcast<float>(words[0] & 0xffff0000u));
+}
+//@ end
+
+//@ primitive min_of_vector needs Vector bf16_t min_pair min_nan bitcast
+//@   includes <cstdint> <cstring>
+/// The least element as a float; a NaN wins.
+template <int N>
+__device__ __forceinline__ float min_of_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  uint32_t words[N / 2];
+  memcpy(words, v.units, sizeof(words));
+#pragma unroll
+  for (int i = 1; i < N / 2; ++i) words[0] = min_pair<bf16_t>(words[0], words[i]);
+  return min_nan(bitcast<float>(words[0] << 16), bitcast<float>(words[0] & 0xffff0000u));
 }
 //@ end
 

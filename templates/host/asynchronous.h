@@ -85,6 +85,17 @@ inline void cluster_wait(int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive cluster_release
+inline void cluster_release(int line = __builtin_LINE()) { tilec_host::note(line); }
+//@ end
+
+//@ primitive cluster_acquire
+inline void cluster_acquire(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_meet(true);
+}
+//@ end
+
 //@ primitive store_at_rank needs SharedPointer
 template <class T>
 inline void store_at_rank(const SharedPointer<T>& place, int rank, const std::common_type_t<T>& value,

@@ -50,6 +50,14 @@ inline void atomic_add(const Pointer& p, T x, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive draw_item needs atomic_update
+inline int draw_item(int* counter, int line = __builtin_LINE()) {
+  int before = 0;
+  atomic_update(counter, [&before](int seen) { return (before = seen) + 1; }, line);
+  return before;
+}
+//@ end
+
 //@ primitive atomic_max needs atomic_update atomic_values
 template <class Pointer, class T>
 inline void atomic_max(const Pointer& p, T x, int line = __builtin_LINE()) {

@@ -132,3 +132,20 @@ inline f16_t float_to_f16(float x) {
   return f16_t{static_cast<uint16_t>(sign | (((exponent + 14) << 10) + mantissa - 1024))};
 }
 //@ end
+
+//@ primitive byte_permute
+template <unsigned kDigits>
+inline uint32_t byte_permute(uint32_t low, uint32_t high) {
+  const uint64_t bytes = low | static_cast<uint64_t>(high) << 32;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned digit = kDigits >> (4 * i) & 7u;
+    result |= static_cast<uint32_t>(bytes >> (8 * digit) & 0xffu) << (8 * i);
+  }
+  return result;
+}
+//@ end
+
+//@ primitive opaque_copy
+inline int opaque_copy(int x) { return x; }
+//@ end

@@ -231,28 +231,37 @@ inline Vector<T, N> load_first(const T* p, int count, int line = __builtin_LINE(
 
 //@ primitive load_window needs load_aligned load_first
 template <int N, class T>
-inline Vector<T, N> load_window(const T* p, const T* end, int line = __builtin_LINE()) {
-  if (p + N <= end) return load_aligned<N>(p, line);
-  return load_first<N>(p, static_cast<int>(end - p), line);
+inline Vector<T, N> load_window(const T* p, int at, int room, int line = __builtin_LINE()) {
+  if (at <= room - N) return load_aligned<N>(p + at, line);
+  return load_first<N>(p + at, room - at, line);
 }
 //@ end
 
-//@ primitive load_inside needs load_aligned load_first
-template <int N, class T>
-inline Vector<T, N> load_inside(const T* p, int at, int count, int line = __builtin_LINE()) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at, line);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at, line);
+//@ primitive load_shifted needs Vector
+template <int N, int kAccess, class T>
+inline Vector<T, N> load_shifted(const T* p, int at, int line = __builtin_LINE()) {
+  constexpr int kEach = kAccess / static_cast<int>(sizeof(T));
+  constexpr int kReads = static_cast<int>(sizeof(T)) * N / kAccess + 1;
+  unsigned char bytes[kReads * kAccess];
+  for (int i = 0; i < kReads; ++i) {
+    tilec_host::read_global(bytes + i * kAccess, p + (at - at % kEach + i * kEach), kAccess,
+                            kAccess, line);
+  }
+  Vector<T, N> v;
+  std::memcpy(&v, bytes + at % kEach * sizeof(T), sizeof(v));
+  return v;
 }
 //@ end
 
-//@ primitive load_shifted needs load_inside shift_together
+//@ primitive load_within needs Vector
 template <int N, class T>
-inline Vector<T, N> load_shifted(const T* p, int at, int shift, int count,
-                                 int line = __builtin_LINE()) {
-  const Vector<T, N> low = load_inside<N>(p, at + shift - N, count, line);
-  const Vector<T, N> high = load_inside<N>(p, at + shift, count, line);
-  return shift_together(low, high, shift);
+inline Vector<T, N> load_within(const T* p, int at, int count, int line = __builtin_LINE()) {
+  Vector<T, N> v = {};
+  for (int e = 0; e < N; ++e) {
+    if (at + e < 0 || at + e >= count) continue;
+    tilec_host::read_global(&v.units[e], p + (at + e), sizeof(T), sizeof(T), line);
+  }
+  return v;
 }
 //@ end
 

@@ -318,7 +318,7 @@ bool fits_cluster(Launch* launch, int cluster) {
     snprintf(f.text, sizeof(f.text),
              "is launched in clusters of %d CTAs, and its attribute says %d", launch->cluster,
              cluster);
-  } else if (launch->grid % cluster != 0 || cluster > 8) {
+  } else if (launch->grid % cluster != 0 || cluster > 16) {
     f.code = kCluster;
     snprintf(f.text, sizeof(f.text), "is launched with %lld CTAs in clusters of %d",
              static_cast<long long>(launch->grid), cluster);

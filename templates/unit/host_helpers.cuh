@@ -216,6 +216,46 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
 }
 //@ end
 
+//@ primitive host_limit_to_clusters includes <atomic> <cstdint>
+/// The same for clusters of more than two CTAs, which a part of the device holds together: as many
+/// as it says. Lets clusters have more than eight CTAs, which not every device does.
+template <auto kKernel>
+cudaError_t host_limit_to_clusters(int64_t* ctas, int threads, int shared_bytes, int cluster) {
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  std::atomic<int>* const place = device < kDevices ? &known[device] : nullptr;
+  int count = place != nullptr ? place->load(std::memory_order_relaxed) : 0;
+  if (count == 0) {
+    const void* const symbol = reinterpret_cast<const void*>(kKernel);
+    if (cluster > 8) {
+      status = cudaFuncSetAttribute(symbol, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      if (status != cudaSuccess) return status;
+    }
+    cudaLaunchAttribute size{};
+    size.id = cudaLaunchAttributeClusterDimension;
+    size.val.clusterDim.x = static_cast<unsigned>(cluster);
+    size.val.clusterDim.y = 1;
+    size.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(cluster));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+    config.attrs = &size;
+    config.numAttrs = 1;
+    status = cudaOccupancyMaxActiveClusters(&count, symbol, &config);
+    if (status != cudaSuccess) return status;
+    if (count < 1) count = 1;
+    if (place != nullptr) place->store(count, std::memory_order_relaxed);
+  }
+  const int64_t most = int64_t{count} * cluster;
+  if (*ctas > most) *ctas = most;
+  return cudaSuccess;
+}
+//@ end
+
 //@ primitive host_tensor_map needs host_Sentence includes <cstdint> <cstring> <cuda.h>
 /// What a tensor map says of a tensor: the fastest axis first, strides in bytes of the axes behind
 /// it, 0 for what is not there.

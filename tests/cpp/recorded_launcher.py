@@ -31,18 +31,25 @@ using cudaError_t = int;
 using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNoKernelImageForDevice = 209;
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
+constexpr int cudaFuncAttributeNonPortableClusterSizeAllowed = 14;
 constexpr int cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76;
 constexpr int cudaDevAttrMultiProcessorCount = 16;
 #define __grid_constant__
 struct dim3 {
-  unsigned x;
-  dim3() : x(1) {}
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
   explicit dim3(unsigned n) : x(n) {}
 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
-  union { int programmaticStreamSerializationAllowed; } val;
+  struct {
+    dim3 clusterDim;
+    int programmaticStreamSerializationAllowed = 0;
+  } val;
 };
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -70,6 +77,11 @@ inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* 
   return cudaLaunchKernel(kernel, c->gridDim, c->blockDim, arguments, c->dynamicSmemBytes, c->stream);
 }
 inline cudaError_t cudaFuncSetAttribute(const void*, int, int) { return cudaSuccess; }
+/// As many as the multiprocessors are said to hold: the other limit is the one that is compared.
+inline cudaError_t cudaOccupancyMaxActiveClusters(int* count, const void*, const cudaLaunchConfig_t* config) {
+  *count = config->attrs->val.clusterDim.x == config->gridDim.x ? 1 << 20 : 0;
+  return cudaSuccess;
+}
 inline cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
   ++device_questions;

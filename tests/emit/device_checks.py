@@ -273,6 +273,59 @@ def check_memory(library: Library) -> None:
         assert got.tobytes() == given.tobytes(), f"{kind} {length}"
 
 
+def check_words(library: Library) -> None:
+    """Elements of 16 bits by whole words: every bf16 widened, maxima and minima with NaN and zeros of both signs."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    exact = (every.astype(np.uint32) << 16).view(np.float32)
+    for walk in range(4):
+        got = library.run(
+            f"widen_vector_{walk}", len(every) // 8, every, np.empty(len(every), np.float32)
+        )
+        assert got.tobytes() == exact.tobytes(), walk
+    mixed = np.random.default_rng(19).permutation(every)
+    mixed = np.concatenate([mixed, mixed[exact[mixed] == exact[mixed]]])
+    mixed = mixed[: len(mixed) // 8 * 8]
+    values = (mixed.astype(np.uint32) << 16).view(np.float32).reshape(-1, 8)
+    for name, wanted in (("max", np.maximum), ("min", np.minimum)):
+        got = library.run(
+            f"{name}_of_vector", len(values), mixed, np.empty(len(values), np.float32)
+        )
+        assert np.array_equal(got, wanted.reduce(values, axis=1), equal_nan=True), name
+
+
+def check_divisors(library: Library) -> None:
+    """`div_by` is as good as `div_fast` over the full range: 2 ulp of the quotient, or of the least normal number."""
+    random = np.random.default_rng(20)
+    numbers = random.integers(0, 1 << 32, 4000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    edge = [
+        0.0,
+        -0.0,
+        1.0,
+        3.0,
+        1e-45,
+        2.0**-126,
+        2.0**-127,
+        2.0**126,
+        2.0**127,
+        3e38,
+        np.inf,
+        np.nan,
+    ]
+    each = np.concatenate([numbers[:200], np.array(edge, np.float32)])
+    x, y = (np.ascontiguousarray(m.ravel()) for m in np.meshgrid(each, each))
+    with np.errstate(all="ignore"):
+        right = (x.astype(np.float64) / y.astype(np.float64)).astype(np.float32)
+        got = library.run("div_by", len(x), x, np.empty_like(x), y)
+        finite = np.isfinite(right)
+        step = np.maximum(np.spacing(np.abs(right)), np.float32(2.0**-149)).astype(np.float64)
+        error = np.abs(got.astype(np.float64) - right.astype(np.float64))
+    same = np.where(np.isnan(right), np.isnan(got), got == right)
+    near_top = np.isinf(right) & (np.abs(got) >= np.float32(3.4028e38))
+    bad = np.where(finite, error > 3 * step, ~(same | near_top))
+    at = np.flatnonzero(bad)[:4]
+    assert not bad.any(), f"{x[at]} / {y[at]}: {got[at]}, not {right[at]}"
+
+
 def _power(base: int, exponent: int, bits: int) -> int:
     """Modulo 2^bits; a negative exponent leaves 0 of all but 1 and -1."""
     if exponent < 0 and base not in (1, -1):

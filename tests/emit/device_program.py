@@ -82,6 +82,14 @@ def drivers() -> list[Driver]:
             for function in BINARY:
                 name = f"{function}_{mode}_{kind}"
                 made.append(_elementwise(name, kind, kind, f"{function}_{mode}(x, ys[i])", kind))
+    made.append(_elementwise("div_by", "float", "float", "div_by(x, divisor(ys[i]))", "float"))
+    load = "const auto v = load_aligned<8>(xs + 8 * i);\n"
+    for walk in range(4):
+        body = f"{load}  store_vector<16>(out + 8 * i, widen_vector<{walk}>(v));"
+        made.append(Driver(f"widen_vector_{walk}", "bf16_t", "int8_t", "float", body))
+    for extreme in ("max", "min"):
+        body = f"{load}  out[i] = {extreme}_of_vector(v);"
+        made.append(Driver(f"{extreme}_of_vector", "bf16_t", "int8_t", "float", body))
     for function in ("tanh_half", "sigmoid_half"):
         made.append(_elementwise(function, "float", "float", f"{function}(x)"))
     for kind in FLOATS:

@@ -45,7 +45,7 @@ LANGUAGE = frozenset(
 """Words of C++, and members of the primitives."""
 
 _DECLARED = re.compile(
-    r"(?:(?:int|unsigned|bool|float|double|u?int(?:8|16|32|64)_t|\w+_t|[A-Z]\w*<[^;=()]*>|Operand[AB]|void|Shared|SharedArray<[^;]*?>)"
+    r"(?:(?:int|unsigned|bool|float|double|u?int(?:8|16|32|64)_t|\w+_t|[A-Z]\w*<[^;=()]*>|Operand[AB]|Divisor|void|Shared|SharedArray<[^;]*?>)"
     r"[*&]?(?: const)?(?: __restrict__)? )(\w+)|\w\*(?: const)?(?: __restrict__)? (\w+)"
 )
 

@@ -84,11 +84,13 @@ def test_conversions(library: Emulated, source: str) -> None:
 def test_memory(library: Emulated) -> None:
     checks.check_vector_conversions(library)
     checks.check_partial_access(library)
+    checks.check_words(library)
 
 
 def test_arithmetic(library: Emulated) -> None:
     checks.check_integers(library)
     checks.check_float_arithmetic(library)
+    checks.check_divisors(library)
     checks.check_half_precision(library)
 
 

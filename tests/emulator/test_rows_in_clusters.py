@@ -27,6 +27,14 @@ SOFTMAX = """kernel k(x: {t}[R, C]) -> y: {t}[R, C]:
         e = exp(row - max(row))
         y[r, :] = e / sum(e)
 """
+ONE_EXCHANGE = """kernel k(x: bf16[R, C]) -> (y: bf16[R, C], s: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :].to(f32)
+        total = sum(row * row)
+        y[r, :] = row * rsqrt(total / C)
+        s[r] = total
+"""
 SCALARS = """kernel k(x: {t}[R, C], w: f32[C], inout h: {t}[R, C]) -> (at: i32[R], some: i32[R]):
     require C <= 262144
     for r in parallel(R):
@@ -90,25 +98,52 @@ def softmax(tmp_path_factory: pytest.TempPathFactory) -> CompiledFile:
 
 def run(compiled: CompiledFile, cu: str) -> None:
     found = compiled.kernel("k")
-    bound = bind_sizes(found.plan, {"R": "2", "C": "65544"}, {})
+    bound = bind_sizes(found.plan, {"R": "3", "C": "65544"}, {})
     arrays = make_inputs(found.program, bound.numbers, dict(bound.scalars), 0)
     emulator = Emulator("sm_90", Schedule("late"))
     with prepare_call(emulator, found.plan, emulator.module("k.cu", cu), bound, arrays) as call:
         call.launch()
 
 
+def queue_of(cu: str) -> str:
+    """The first body whose clusters are given one row after the other."""
+    found = re.search(r"void k_body_\d+\([^{]*\{[^}]*\}[^}]*cluster_release.*?\n\}", cu, re.S)
+    assert found is not None
+    return found[0]
+
+
 def test_each_barrier_of_the_cluster_is_needed(softmax: CompiledFile) -> None:
     run(softmax, softmax.cu)
-    body = re.search(r"void k_body_\d+\([^{]*\{[^}]*\}[^}]*cluster_arrive.*?\n\}", softmax.cu, re.S)
-    assert body is not None
+    body = queue_of(softmax.cu)
     codes = []
-    for pattern in (r"cluster_wait\(\);[^\n]*", r"cluster_sync_memory\(\);[^\n]*"):
-        for found in re.finditer(pattern, body[0]):
-            text = body[0][: found.start()] + body[0][found.end() :]
+    for pattern in (r"cluster_acquire\(\);[^\n]*", r"cluster_sync_memory\(\);[^\n]*"):
+        for found in re.finditer(pattern, body):
+            if body[found.end() :].strip() == "}":
+                continue  # the one behind the last row: nobody writes any more
+            text = body[: found.start()] + body[found.end() :]
             with pytest.raises(TileError) as caught:
-                run(softmax, softmax.cu.replace(body[0], text))
+                run(softmax, softmax.cu.replace(body, text))
             codes.append(caught.value.diagnostics[0].code)
     assert codes == ["E0945", "E0933", "E0933"]
+
+
+def test_rows_are_given_out_once_each(tmp_path: Path) -> None:
+    """Seven rows for one cluster, or for as many as there are; without the counter's reset rows are left out."""
+    compiled = compile_file(written(tmp_path, ONE_EXCHANGE), archs=("sm_90",), command="")
+    found = compiled.kernel("k")
+    for rows in ("1", "7"):
+        bound = bind_sizes(found.plan, {"R": rows, "C": "65544"}, {})
+        arrays = make_inputs(found.program, bound.numbers, dict(bound.scalars), 0)
+        expected = (arrays["x"].astype(np.float64) ** 2).sum(axis=1)
+        for resident in (1, 3):
+            emulator = Emulator("sm_90", Schedule("late"))
+            emulator.multiprocessors = 2 * resident
+            module = emulator.module("k.cu", compiled.cu)
+            with prepare_call(emulator, found.plan, module, bound, arrays) as call:
+                for _ in range(2):
+                    call.launch()
+                got = call.results()["s"]
+            assert np.allclose(got, expected, rtol=1e-4)
 
 
 def test_only_where_the_target_has_clusters(softmax: CompiledFile, tmp_path: Path) -> None:

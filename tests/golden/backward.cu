@@ -116,6 +116,19 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -310,6 +323,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   return x;
 }
 
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
+}
+
 /// Sum; integers wrap.
 template <class T>
 struct OpSum {
@@ -363,7 +381,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -399,62 +423,73 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
 }
 
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -477,6 +512,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -519,6 +567,34 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
       word -= zero;
     }
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
+  }
+  return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
   }
   return result;
 }
@@ -698,10 +774,12 @@ __device__ __forceinline__ void softmax_backward_body(const bf16_t* __restrict__
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -712,13 +790,13 @@ __device__ __forceinline__ void softmax_backward_body(const bf16_t* __restrict__
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -773,10 +851,12 @@ __device__ __forceinline__ void softmax_backward_body_2(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -793,13 +873,13 @@ __device__ __forceinline__ void softmax_backward_body_2(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -850,10 +930,12 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         sum_tile += p * g;
       }
     }
@@ -869,13 +951,13 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
         dx_out[c_sub] = p * (g - sum_tile);
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -884,6 +966,85 @@ __device__ __forceinline__ void softmax_backward_body_3(const bf16_t* __restrict
 }
 
 __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_aligned<kWidthC>(y_at + c_at);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
+        sum_tile += p * g;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = y_tile_wide[c_sub];
+        const float g = dy_tile_wide[c_sub];
+        dx_out[c_sub] = p * (g - sum_tile);
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
@@ -909,10 +1070,12 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> y_tile = load_aligned<kWidthC>(y_at + c_at);
     const Vector<bf16_t, kWidthC> dy_tile = load_aligned<kWidthC>(dy_at + c_at);
+    const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+    const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float p = convert<float>(y_tile[c_sub]);
-      const float g = convert<float>(dy_tile[c_sub]);
+      const float p = y_tile_wide[c_sub];
+      const float g = dy_tile_wide[c_sub];
       sum_tile += p * g;
     }
   }
@@ -935,10 +1098,12 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
     const Vector<bf16_t, kWidthC> y_tile = load_aligned<kWidthC>(y_at_2 + c_at);
     const Vector<bf16_t, kWidthC> dy_tile = load_aligned<kWidthC>(dy_at_2 + c_at);
     Vector<float, kWidthC> dx_out;
+    const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+    const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float p = convert<float>(y_tile[c_sub]);
-      const float g = convert<float>(dy_tile[c_sub]);
+      const float p = y_tile_wide[c_sub];
+      const float g = dy_tile_wide[c_sub];
       dx_out[c_sub] = p * (g - sum_tile);
     }
     store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -946,7 +1111,7 @@ __device__ __forceinline__ void softmax_backward_body_4(const bf16_t* __restrict
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -958,26 +1123,26 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
   Vector<bf16_t, kWidthC> y_tile[kStepsC];
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     y_tile[c_step] = {};
     if (live && c_at < C) {
-      y_tile[c_step] = load_window<kWidthC>(y_at + c_at, y_end);
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
     }
   }
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
 
@@ -985,15 +1150,28 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1002,24 +1180,144 @@ __device__ __forceinline__ void softmax_backward_body_5(const bf16_t* __restrict
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(y + int64_t{C} * r);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
     }
   }
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
@@ -1035,26 +1333,26 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
   Vector<bf16_t, kWidthC> y_tile[kStepsC];
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     y_tile[c_step] = {};
     if (c_at < C) {
-      y_tile[c_step] = load_window<kWidthC>(y_at + c_at, y_end);
+      y_tile[c_step] = load_window<kWidthC>(y_at, c_at, y_room);
     }
   }
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
 
@@ -1062,15 +1360,28 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_step][c_sub]);
-        const float g = convert<float>(dy_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1080,27 +1391,39 @@ __device__ __forceinline__ void softmax_backward_body_6(const bf16_t* __restrict
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile_again[c_sub]);
-        const float g = convert<float>(dy_tile_again[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector<1>(y_tile[c_step]);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
@@ -1119,24 +1442,37 @@ __device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict
 
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at = y + int64_t{C} * r;
-  const bf16_t* const y_end = y + int64_t{C} * R;
+  const int y_room = window_room(y_at, y + int64_t{C} * R);
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
 
   // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at + c_at, y_end);
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at + c_at, dy_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float p = convert<float>(y_tile[c_sub]);
-        const float g = convert<float>(dy_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at, c_at, y_room);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at, c_at, dy_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
           sum_tile += p * g;
+        }
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += p * g;
+          }
         }
       }
     }
@@ -1150,29 +1486,45 @@ __device__ __forceinline__ void softmax_backward_body_7(const bf16_t* __restrict
 
   // backward.tile:6  p = y[r, :].to(f32)
   const bf16_t* const y_at_2 = y + int64_t{C} * r;
+  const int y_room_2 = window_room(y_at_2, y + int64_t{C} * R);
 
   // backward.tile:7  g = dy[r, :].to(f32)
   const bf16_t* const dy_at_2 = dy + int64_t{C} * r;
+  const int dy_room_2 = window_room(dy_at_2, dy + int64_t{C} * R);
 
   // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
   bf16_t* const dx_at = dx + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at_2 + c_at, y_end);
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2 + c_at, dy_end);
+      const Vector<bf16_t, kWidthC> y_tile = load_window<kWidthC>(y_at_2, c_at, y_room_2);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2, c_at, dy_room_2);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float p = convert<float>(y_tile[c_sub]);
-        const float g = convert<float>(dy_tile[c_sub]);
-        dx_out[c_sub] = p * (g - sum_tile);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> y_tile_wide = widen_vector(y_tile);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float p = y_tile_wide[c_sub];
+          const float g = dy_tile_wide[c_sub];
+          dx_out[c_sub] = p * (g - sum_tile);
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_10(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -1244,7 +1596,7 @@ __device__ __forceinline__ void softmax_backward_body_8(const bf16_t* __restrict
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_11(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1319,7 +1671,84 @@ __device__ __forceinline__ void softmax_backward_body_9(const bf16_t* __restrict
   }
 }
 
-__device__ __forceinline__ void softmax_backward_body_10(const bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_backward_body_12(const bf16_t* __restrict__ y,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:6  p = y[r, :].to(f32)
+  const bf16_t* const y_at = y + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> y_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    y_tile[c_step] = {};
+    if (c_at < C) {
+      y_tile[c_step] = load_single<kWidthC>(y_at + c_at);
+    }
+  }
+
+  // backward.tile:7  g = dy[r, :].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_single<kWidthC>(dy_at + c_at);
+    }
+  }
+
+  // backward.tile:8  dx[r, :] = p * (g - sum(p * g))
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = convert<float>(y_tile[c_step][c_sub]);
+        const float g = convert<float>(dy_tile[c_step][c_sub]);
+        sum_tile += p * g;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> y_tile_again = reload<1>(y_tile[c_step]);
+      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
+      Vector<float, kWidthC> dx_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float p = convert<float>(y_tile_again[c_sub]);
+        const float g = convert<float>(dy_tile_again[c_sub]);
+        dx_out[c_sub] = p * (g - sum_tile);
+      }
+      store_single(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_backward_body_13(const bf16_t* __restrict__ y,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
   constexpr int kLanesC = 32;
@@ -1428,100 +1857,100 @@ softmax_backward_kernel_c16384(const bf16_t* __restrict__ y, const bf16_t* __res
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_backward_kernel_c32768(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(y, dy, dx, R, C);
+  softmax_backward_body_4(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_4(y, dy, dx, R, C);
+  softmax_backward_body_5(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_backward_kernel_c377_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_backward_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_backward_kernel_c761_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_backward_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 softmax_backward_kernel_c1273_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 12))
 softmax_backward_kernel_c2553_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/64>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/64>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c5113_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/128>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/128>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_backward_kernel_c10233_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/256>(y, dy, dx, R, C);
+  softmax_backward_body_7</*kThreadsC=*/256>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_backward_kernel_c16377_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(y, dy, dx, R, C);
+  softmax_backward_body_8</*kStepsC=*/2, /*kThreadsC=*/1024>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 softmax_backward_kernel_c20473_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(y, dy, dx, R, C);
+  softmax_backward_body_8</*kStepsC=*/5, /*kThreadsC=*/512>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk_window(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_7(y, dy, dx, R, C);
+  softmax_backward_body_9(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c256_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_8(y, dy, dx, R, C);
+  softmax_backward_body_10(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
 softmax_backward_kernel_c1024_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(y, dy, dx, R, C);
+  softmax_backward_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 softmax_backward_kernel_c4096_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(y, dy, dx, R, C);
+  softmax_backward_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_backward_kernel_c8192_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_9</*kStepsC=*/8, /*kThreadsC=*/1024>(y, dy, dx, R, C);
+  softmax_backward_body_12(y, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_backward_kernel_walk_any(const bf16_t* __restrict__ y, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  softmax_backward_body_10(y, dy, dx, R, C);
+  softmax_backward_body_13(y, dy, dx, R, C);
 }
 
 // kernel end
@@ -1676,11 +2105,10 @@ extern "C" cudaError_t softmax_backward(const void* y, const void* dy, void* dx,
 // ------------------------------------------------------------------------------ rms_norm_backward
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -1730,11 +2158,13 @@ __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         sum_tile += g * n;
       }
     }
@@ -1747,115 +2177,14 @@ __device__ __forceinline__ void rms_norm_backward_1_body(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
-      }
-      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restrict__ x,
-    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
-    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // backward.tile:18  inv = rstd[r]
-  const float* const rstd_at = rstd + r;
-  const float inv = live ? load_element(rstd_at) : 0.0f;
-
-  // backward.tile:19  n = x[r, :].to(f32) * inv
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-
-  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
-  const bf16_t* const dy_at = dy + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    dy_tile[c_step] = {};
-    if (live && c_at < C) {
-      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
-    }
-  }
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
-        sum_tile += g * n;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  bf16_t* const dx_at = dx + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         dx_out[c_sub] = (g - n * div) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -1864,7 +2193,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -1920,11 +2249,13 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         sum_tile += g * n;
       }
     }
@@ -1942,15 +2273,111 @@ __device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
+        dx_out[c_sub] = (g - n * div) * inv;
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+template <int kStepsC>
+__device__ __forceinline__ void rms_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:18  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:19  n = x[r, :].to(f32) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
+        sum_tile += g * n;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = x_tile_wide[c_sub] * inv;
         dx_out[c_sub] = (g - n * div) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -1976,35 +2403,35 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -2012,16 +2439,30 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2032,26 +2473,166 @@ __device__ __forceinline__ void rms_norm_backward_1_body_4(const bf16_t* __restr
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
+    const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // backward.tile:18  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:19  n = x[r, :].to(f32) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
     }
   }
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -2072,35 +2653,35 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -2108,16 +2689,30 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        const float n = convert<float>(x_tile[c_step][c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2127,31 +2722,43 @@ __device__ __forceinline__ void rms_norm_backward_1_body_5(const bf16_t* __restr
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = convert<float>(x_tile_again[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -2175,25 +2782,41 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
 
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
 
   // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at + c_at, dy_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_sub]) * convert<float>(weight_tile[c_sub]);
-        const float n = convert<float>(x_tile[c_sub]) * inv;
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at, c_at, dy_room);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -2209,30 +2832,49 @@ __device__ __forceinline__ void rms_norm_backward_1_body_6(const bf16_t* __restr
 
   // backward.tile:20  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at_2 = dy + int64_t{C} * r;
+  const int dy_room_2 = window_room(dy_at_2, dy + int64_t{C} * R);
 
   // backward.tile:19  n = x[r, :].to(f32) * inv
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
 
   // backward.tile:21  dx[r, :] = (g - n * (sum(g * n) / C)) * inv
   bf16_t* const dx_at = dx + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2 + c_at, dy_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> dy_tile = load_window<kWidthC>(dy_at_2, c_at, dy_room_2);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_sub]) * convert<float>(weight_tile[c_sub]);
-        const float n = convert<float>(x_tile[c_sub]) * inv;
-        dx_out[c_sub] = (g - n * div) * inv;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = x_tile_wide[c_sub] * inv;
+          dx_out[c_sub] = (g - n * div) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kStepsC = 8;
@@ -2323,7 +2965,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_7(const bf16_t* __restr
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kLanesC = 32;
@@ -2417,7 +3059,7 @@ __device__ __forceinline__ void rms_norm_backward_1_body_8(const bf16_t* __restr
   }
 }
 
-__device__ __forceinline__ void rms_norm_backward_1_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_backward_1_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
   constexpr int kThreadsC = 256;
@@ -2546,11 +3188,12 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
           if (live && c_at < c_end) {
             x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
           }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            sum_tile[c_step][c_sub] += convert<float>(dy_tile[c_sub])
-                * convert<float>(x_tile[c_sub]) * (live && r_at < r_end ? load_element(rstd_at
-                + r_at) : 0.0f);
+            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub] * (live
+                && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
       }
@@ -2708,61 +3351,62 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_backward_1_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_2(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_backward_1_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_backward_1_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_3</*kStepsC=*/4>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_3</*kStepsC=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
@@ -2770,7 +3414,7 @@ rms_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
       /*kInstances=*/8>(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
@@ -2790,70 +3434,70 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 rms_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/64>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 rms_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_5</*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_backward_1_kernel_c20473_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_6(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_7(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_7(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_8(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 rms_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R, int C) {
-  rms_norm_backward_1_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  rms_norm_backward_1_body_9(x, weight, rstd, dy, dx, R, C);
+  rms_norm_backward_1_body_10(x, weight, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
@@ -2919,7 +3563,7 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(rms_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -2929,7 +3573,7 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
-      status = host_launch(rms_norm_backward_1_kernel_c4096, {R, 256}, stream,
+      status = host_launch(rms_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -3028,12 +3672,11 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
 // ---------------------------------------------------------------------------- layer_norm_backward
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -3085,10 +3728,11 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
         sum_g += g;
       }
     }
@@ -3101,13 +3745,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         sum_tile += g * n;
       }
     }
@@ -3120,142 +3764,14 @@ __device__ __forceinline__ void layer_norm_backward_1_body(const bf16_t* __restr
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
-      }
-      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __restrict__ x,
-    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
-    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
-    int C) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_g_partial;
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // backward.tile:39  inv = rstd[r]
-  const float* const rstd_at = rstd + r;
-  const float inv = live ? load_element(rstd_at) : 0.0f;
-
-  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const float* const mean_at = mean + r;
-  const float mean_value = live ? load_element(mean_at) : 0.0f;
-
-  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
-  const bf16_t* const dy_at = dy + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    dy_tile[c_step] = {};
-    if (live && c_at < C) {
-      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
-    }
-  }
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
-  float sum_g = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        sum_g += g;
-      }
-    }
-  }
-  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
-  if (thread % 32 < 1) {
-    shared.sum_g_partial[thread / 32] = sum_g;
-  }
-  __syncthreads();  // sum_g_partial is written before it is read
-  sum_g = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial + (thread / 64) * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_g, size);
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
-        sum_tile += g * n;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
-  const float size_2 = convert<float>(C);
-  const float div_2 = div_fast(sum_tile, size_2);
-  bf16_t* const dx_at = dx + int64_t{C} * r;
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         dx_out[c_sub] = (g - div - n * div_2) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -3264,7 +3780,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -3324,10 +3840,11 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
         sum_g += g;
       }
     }
@@ -3345,13 +3862,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         sum_tile += g * n;
       }
     }
@@ -3369,15 +3886,137 @@ __device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __res
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      }
+      store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void layer_norm_backward_1_body_3(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
+    int C) {
+  constexpr int kStepsC = 4;
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_g_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // backward.tile:39  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const float* const mean_at = mean + r;
+  const float mean_value = load_element(mean_at);
+
+  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_aligned<kWidthC>(dy_at + c_at);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
+  float sum_g = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        sum_g += g;
+      }
+    }
+  }
+  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
+  if (thread % 32 < 1) {
+    shared.sum_g_partial[thread / 32] = sum_g;
+  }
+  __syncthreads();  // sum_g_partial is written before it is read
+  sum_g = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_g, size);
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+        sum_tile += g * n;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div_2 = div_fast(sum_tile, size_2);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+        const float n = (x_tile_wide[c_sub] - mean_value) * inv;
         dx_out[c_sub] = (g - div - n * div_2) * inv;
       }
       store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
@@ -3404,13 +4043,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const float* const mean_at = mean + r;
@@ -3419,22 +4058,22 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (live && c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -3442,15 +4081,26 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   float sum_g = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
           sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
         }
       }
     }
@@ -3461,18 +4111,30 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -3483,26 +4145,205 @@ __device__ __forceinline__ void layer_norm_backward_1_body_4(const bf16_t* __res
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const float* __restrict__ mean,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
+    int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_g_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // backward.tile:39  inv = rstd[r]
+  const float* const rstd_at = rstd + r;
+  const float inv = load_element(rstd_at);
+
+  // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const float* const mean_at = mean + r;
+  const float mean_value = load_element(mean_at);
+
+  // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
+  const bf16_t* const dy_at = dy + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> dy_tile[kStepsC];
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    dy_tile[c_step] = {};
+    if (c_at < C) {
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
+    }
+  }
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // backward.tile:42  dx[r, :] = (g - sum(g) / C - n * (sum(g * n) / C)) * inv
+  float sum_g = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
+        }
+      }
+    }
+  }
+  sum_g = lane_reduce<OpSum<float>, kLanesC>(sum_g);
+  if (thread % 32 < 1) {
+    shared.sum_g_partial[thread / 32] = sum_g;
+  }
+  __syncthreads();  // sum_g_partial is written before it is read
+  sum_g = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_g, size);
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div_2 = div_fast(sum_tile, size_2);
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
     }
   }
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -3525,13 +4366,13 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   // backward.tile:40  n = (x[r, :].to(f32) - mean[r]) * inv
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const float* const mean_at = mean + r;
@@ -3540,22 +4381,22 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   // backward.tile:41  g = dy[r, :].to(f32) * weight[:].to(f32)
   const bf16_t* const dy_at = dy + int64_t{C} * r;
   Vector<bf16_t, kWidthC> dy_tile[kStepsC];
-  const bf16_t* const dy_end = dy + int64_t{C} * R;
+  const int dy_room = window_room(dy_at, dy + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     dy_tile[c_step] = {};
     if (c_at < C) {
-      dy_tile[c_step] = load_window<kWidthC>(dy_at + c_at, dy_end);
+      dy_tile[c_step] = load_window<kWidthC>(dy_at, c_at, dy_room);
     }
   }
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -3563,15 +4404,26 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
   float sum_g = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile[c_step][c_sub])
-            * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
           sum_g += g;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_g += g;
+          }
         }
       }
     }
@@ -3581,24 +4433,36 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
     shared.sum_g_partial[thread / 32] = sum_g;
   }
   __syncthreads();  // sum_g_partial is written before it is read
-  sum_g = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
+  sum_g = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_g_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_g, size);
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile[c_step][c_sub]) - mean_value) * inv;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
           sum_tile += g * n;
+        }
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          if (is_within(c_el, C)) {
+            sum_tile += g * n;
+          }
         }
       }
     }
@@ -3608,31 +4472,43 @@ __device__ __forceinline__ void layer_norm_backward_1_body_5(const bf16_t* __res
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size_2 = convert<float>(C);
   const float div_2 = div_fast(sum_tile, size_2);
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> dy_tile_again = reload<2>(dy_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<2>(weight_tile[c_step]);
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       Vector<float, kWidthC> dx_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(dy_tile_again[c_sub])
-            * convert<float>(weight_tile_again[c_sub]);
-        const float n = (convert<float>(x_tile_again[c_sub]) - mean_value) * inv;
-        dx_out[c_sub] = (g - div - n * div_2) * inv;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<2>(dy_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<2>(weight_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub] * weight_tile_wide[c_sub];
+          const float n = (x_tile_wide[c_sub] - mean_value) * inv;
+          dx_out[c_sub] = (g - div - n * div_2) * inv;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
       }
-      store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -3744,7 +4620,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_6(const bf16_t* __res
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -3865,7 +4741,7 @@ __device__ __forceinline__ void layer_norm_backward_1_body_7(const bf16_t* __res
   }
 }
 
-__device__ __forceinline__ void layer_norm_backward_1_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_backward_1_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
@@ -4045,10 +4921,12 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
           if (live && c_at < c_end) {
             x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
           }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[r_step][c_step]);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = convert<float>(dy_tile[r_step][c_step][c_sub]);
-            sum_tile[c_step][c_sub] += g * (convert<float>(x_tile[c_sub]) - (live && r_at < r_end
+            const float g = dy_tile_wide[c_sub];
+            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub] - (live && r_at < r_end
                 ? load_element(mean_at + r_at) : 0.0f)) * (live && r_at < r_end
                 ? load_element(rstd_at + r_at) : 0.0f);
           }
@@ -4078,10 +4956,10 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
       #pragma unroll
       for (int c_step = 0; c_step < kStepsC; ++c_step) {
         if (r_at < r_end) {
-          const Vector<bf16_t, kWidthC> dy_tile_again = reload<1>(dy_tile[r_step][c_step]);
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[r_step][c_step]);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = convert<float>(dy_tile_again[c_sub]);
+            const float g = dy_tile_wide[c_sub];
             sum_g[c_step][c_sub] += g;
           }
         }
@@ -4336,38 +5214,39 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 layer_norm_backward_1_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_2(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 layer_norm_backward_1_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4375,7 +5254,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_backward_1_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4383,11 +5262,10 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_3(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
@@ -4396,7 +5274,7 @@ layer_norm_backward_1_kernel_c377_window(const bf16_t* __restrict__ x,
       /*kInstances=*/8>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 layer_norm_backward_1_kernel_c761_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
@@ -4419,8 +5297,7 @@ layer_norm_backward_1_kernel_c2553_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/64>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
@@ -4428,8 +5305,7 @@ layer_norm_backward_1_kernel_c5113_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
@@ -4437,8 +5313,7 @@ layer_norm_backward_1_kernel_c10233_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
-      C);
+  layer_norm_backward_1_body_5</*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
@@ -4446,7 +5321,7 @@ layer_norm_backward_1_kernel_c16377_window(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4454,7 +5329,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_1_kernel_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
     bf16_t* __restrict__ dx, int R, int C) {
-  layer_norm_backward_1_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4463,7 +5338,7 @@ layer_norm_backward_1_kernel_c256_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_6(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_7(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
@@ -4471,7 +5346,7 @@ layer_norm_backward_1_kernel_c1024_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4480,7 +5355,7 @@ layer_norm_backward_1_kernel_c4096_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_7</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
+  layer_norm_backward_1_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, mean, rstd, dy, dx, R,
       C);
 }
 
@@ -4489,7 +5364,7 @@ layer_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, bf16_t* __restrict__ dx, int R,
     int C) {
-  layer_norm_backward_1_body_8(x, weight, mean, rstd, dy, dx, R, C);
+  layer_norm_backward_1_body_9(x, weight, mean, rstd, dy, dx, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
@@ -4559,7 +5434,7 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(layer_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(layer_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
@@ -4569,7 +5444,7 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
-      status = host_launch(layer_norm_backward_1_kernel_c4096, {R, 256}, stream,
+      status = host_launch(layer_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)

@@ -58,11 +58,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
-[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
-  float z;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -138,6 +138,29 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 }
 [[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
   return a > b || a != a ? a : b;
+}
+
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// The greater ones of two pairs of bfloat16; a NaN wins. One instruction since sm_80.
+template <class T>
+__device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b);
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t max_pair<bf16_t>(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t y;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#else
+  const float low = max_nan(bitcast<float>(a << 16), bitcast<float>(b << 16));
+  const float high = max_nan(bitcast<float>(a & 0xffff0000u), bitcast<float>(b & 0xffff0000u));
+  return bitcast<uint32_t>(low) >> 16 | (bitcast<uint32_t>(high) & 0xffff0000u);
+#endif
 }
 
 /// The type that moves kBytes in one memory instruction.
@@ -321,6 +344,10 @@ __device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
   return a > b ? a : b;
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -353,11 +380,24 @@ __device__ __forceinline__ auto floor_mod(T a, U b) -> decltype(true ? T() : U()
   return (b < 0.0) != (rest < 0.0) ? rest + b : rest;
 }
 
-/// x/y within 2 ulp.
-[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
-  return divide_full(x, y);
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
 }
-[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
 
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
@@ -513,6 +553,45 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
   }
   return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+
+/// The greatest element as a float; a NaN wins.
+template <int N>
+__device__ __forceinline__ float max_of_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  uint32_t words[N / 2];
+  memcpy(words, v.units, sizeof(words));
+#pragma unroll
+  for (int i = 1; i < N / 2; ++i) words[0] = max_pair<bf16_t>(words[0], words[i]);
+  return max_nan(bitcast<float>(words[0] << 16), bitcast<float>(words[0] & 0xffff0000u));
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -698,11 +777,7 @@ __device__ __forceinline__ void cross_entropy_body(const bf16_t* __restrict__ x,
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       if (c_at < c_end) {
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float t = convert<float>(x_tile[c_step][c_sub]);
-          max_t = OpMax<float>::combine(max_t, t);
-        }
+        max_t = OpMax<float>::combine(max_t, max_of_vector(x_tile[c_step]));
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
@@ -727,10 +802,10 @@ __device__ __forceinline__ void cross_entropy_body(const bf16_t* __restrict__ x,
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       if (c_at < c_end) {
-        const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
         #pragma unroll
         for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float t = convert<float>(x_tile_again[c_sub]);
+          const float t = x_tile_wide[c_sub];
           sum_tile += exp_fast(t - ref);
         }
       }
@@ -777,17 +852,19 @@ __device__ __forceinline__ void cross_entropy_body(const bf16_t* __restrict__ x,
     // 0.0)) * scale
     const bf16_t* const x_at_3 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const dx_at = dx + int64_t{C} * r + int64_t{BC} * c_tile_2;
+    const Divisor by_l = divisor(l);
     #pragma unroll
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
       if (live && c2_at < c2_end) {
         const Vector<bf16_t, kWidthC2> x_tile_2 = load_aligned<kWidthC2>(x_at_3 + c2_at);
         Vector<float, kWidthC2> dx_out;
+        const Vector<float, kWidthC2> x_tile_2_wide = widen_vector(x_tile_2);
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_fast(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), l) - (BC
-              * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
+          dx_out[c2_sub] = (div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l) - (BC * c_tile_2
+              + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_aligned(dx_at + c2_at, convert_vector<bf16_t>(dx_out));
       }
@@ -917,6 +994,7 @@ __device__ __forceinline__ void cross_entropy_body_2(const bf16_t* __restrict__ 
     // 0.0)) * scale
     const bf16_t* const x_at_3 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const dx_at = dx + int64_t{C} * r + int64_t{BC} * c_tile_2;
+    const Divisor by_l = divisor(l);
     #pragma unroll 4
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -926,7 +1004,7 @@ __device__ __forceinline__ void cross_entropy_body_2(const bf16_t* __restrict__ 
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_fast(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), l) - (BC
+          dx_out[c2_sub] = (div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l) - (BC
               * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_single(dx_at + c2_at, convert_vector<bf16_t>(dx_out));

@@ -51,11 +51,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
-[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
-  float z;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -331,6 +331,10 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a < b ? a : b;
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -373,11 +377,24 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
-/// x/y within 2 ulp.
-[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
-  return divide_full(x, y);
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
 }
-[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
 
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
@@ -2313,6 +2330,7 @@ __device__ __forceinline__ void flash_decode_2_body(bf16_t* __restrict__ o,
   const bool eq = z == 0.0f;
   const float where = eq ? 1.0f : z;
   bf16_t* const o_at = o + int64_t{H} * b * 128 + int64_t{h} * 128;
+  const Divisor by_where = divisor(where);
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
     const int t3_at = (t3_step * kThreadsT3 + t3_lane) * kWidthT3;
@@ -2320,7 +2338,7 @@ __device__ __forceinline__ void flash_decode_2_body(bf16_t* __restrict__ o,
       Vector<float, kWidthT3> o_out;
       #pragma unroll
       for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        o_out[t3_sub] = div_fast(sum_tile[t3_step][t3_sub], where);
+        o_out[t3_sub] = div_by(sum_tile[t3_step][t3_sub], by_where);
       }
       store_aligned(o_at + t3_at, convert_vector<bf16_t>(o_out));
     }
@@ -2427,13 +2445,14 @@ __device__ __forceinline__ void flash_decode_2_body_2(bf16_t* __restrict__ o,
   const bool eq = z == 0.0f;
   const float where = eq ? 1.0f : z;
   bf16_t* const o_at = o + int64_t{H} * b * 128 + int64_t{h} * 128;
+  const Divisor by_where = divisor(where);
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
     const int t3_at = (t3_step * kThreadsT3 + t3_lane) * kWidthT3;
     Vector<float, kWidthT3> o_out;
     #pragma unroll
     for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-      o_out[t3_sub] = div_fast(sum_tile[t3_step][t3_sub], where);
+      o_out[t3_sub] = div_by(sum_tile[t3_step][t3_sub], by_where);
     }
     store_single(o_at + t3_at, convert_vector<bf16_t>(o_out));
   }

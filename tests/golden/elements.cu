@@ -115,6 +115,13 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -315,6 +322,34 @@ __device__ __forceinline__ T load_element(const T* p) {
   return *p;
 }
 
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
 /// room (CUDA C++ Programming Guide, technical specifications per compute capability).
 constexpr int resident_ctas(int threads, int wanted) {
@@ -496,10 +531,12 @@ __device__ __forceinline__ void swiglu_body(const bf16_t* __restrict__ gate,
       const Vector<bf16_t, kWidthC> gate_tile = load_aligned<kWidthC>(gate_at + c_at);
       const Vector<bf16_t, kWidthC> up_tile = load_aligned<kWidthC>(up_at + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> gate_tile_wide = widen_vector(gate_tile);
+      const Vector<float, kWidthC> up_tile_wide = widen_vector(up_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float g = convert<float>(gate_tile[c_sub]);
-        y_out[c_sub] = g * sigmoid_half(g) * convert<float>(up_tile[c_sub]);
+        const float g = gate_tile_wide[c_sub];
+        y_out[c_sub] = g * sigmoid_half(g) * up_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -670,10 +707,12 @@ __device__ __forceinline__ void rope_body(const bf16_t* __restrict__ x,
       const Vector<float, kWidthT> sine_tile_2 = load_aligned<kWidthT>(sine_at_2 + t_at);
       Vector<float, kWidthT> y_out;
       Vector<float, kWidthT> y_out_2;
+      const Vector<float, kWidthT> x_tile_wide = widen_vector(x_tile[t_step]);
+      const Vector<float, kWidthT> x_tile_2_wide = widen_vector(x_tile_2[t_step]);
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-        const float a = convert<float>(x_tile[t_step][t_sub]);
-        const float b = convert<float>(x_tile_2[t_step][t_sub]);
+        const float a = x_tile_wide[t_sub];
+        const float b = x_tile_2_wide[t_sub];
         y_out[t_sub] = a * cosine_tile[t_sub] - b * sine_tile[t_sub];
         y_out_2[t_sub] = b * cosine_tile_2[t_sub] + a * sine_tile_2[t_sub];
       }

@@ -126,6 +126,13 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -602,6 +609,34 @@ __device__ __forceinline__ void store_element(T* p, T x) {
   *p = x;
 }
 
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
 /// room (CUDA C++ Programming Guide, technical specifications per compute capability).
 constexpr int resident_ctas(int threads, int wanted) {
@@ -942,9 +977,11 @@ __device__ __forceinline__ void gemv_body(const bf16_t* __restrict__ a,
             a_tile = load_aligned<kWidthK>(a_at + int64_t{K} * i_at + k_at);
           }
           const Vector<bf16_t, kWidthK> x_tile = load_aligned<kWidthK>(x_at + k_at);
+          const Vector<float, kWidthK> a_tile_wide = widen_vector(a_tile);
+          const Vector<float, kWidthK> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int k_sub = 0; k_sub < kWidthK; ++k_sub) {
-            sum_tile[i_step] += convert<float>(a_tile[k_sub]) * convert<float>(x_tile[k_sub]);
+            sum_tile[i_step] += a_tile_wide[k_sub] * x_tile_wide[k_sub];
           }
         }
       }

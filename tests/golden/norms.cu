@@ -123,6 +123,19 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -316,6 +329,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   return x;
 }
 
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
+}
+
 /// Sum; integers wrap.
 template <class T>
 struct OpSum {
@@ -369,7 +387,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -405,62 +429,73 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
 }
 
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -483,6 +518,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -525,6 +573,34 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
       word -= zero;
     }
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
+  }
+  return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
   }
   return result;
 }
@@ -664,11 +740,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------------- layer_norm
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -693,9 +768,10 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_row += row;
       }
     }
@@ -710,10 +786,10 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
         sum_tile += d * d;
       }
@@ -731,16 +807,17 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       const Vector<bf16_t, kWidthC> bias_tile = load_aligned<kWidthC>(bias + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+        y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -763,24 +840,20 @@ __device__ __forceinline__ void layer_norm_body(const bf16_t* __restrict__ x,
   }
 }
 
+template <int kStepsC, int kThreadsC>
 __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
   struct Shared {
-    SharedArray<float, 4> sum_row_partial;
-    SharedArray<float, 4> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
 
   // norms.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
@@ -789,7 +862,7 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     x_tile[c_step] = {};
-    if (live && c_at < C) {
+    if (c_at < C) {
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
   }
@@ -800,9 +873,10 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_row += row;
       }
     }
@@ -812,8 +886,7 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     shared.sum_row_partial[thread / 32] = sum_row;
   }
   __syncthreads();  // sum_row_partial is written before it is read
-  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial + (thread / 64)
-      * 2);
+  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
   const float size = convert<float>(C);
   const float mu = div_fast(sum_row, size);
 
@@ -823,10 +896,10 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
         sum_tile += d * d;
       }
@@ -837,8 +910,7 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size_2 = convert<float>(C);
   const float div = div_fast(sum_tile, size_2);
   const float add = div + eps;
@@ -849,17 +921,18 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+    if (c_at < C) {
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       const Vector<bf16_t, kWidthC> bias_tile = load_aligned<kWidthC>(bias + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+        y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -872,12 +945,12 @@ __device__ __forceinline__ void layer_norm_body_2(const bf16_t* __restrict__ x,
   float* const rstd_at = rstd + r;
 
   // norms.tile:9  mean[r] = mu
-  if (live && c_lane == 0) {
+  if (c_lane == 0) {
     store_element(mean_at, mu);
   }
 
   // norms.tile:10  rstd[r] = inv
-  if (live && c_lane == 0) {
+  if (c_lane == 0) {
     store_element(rstd_at, inv);
   }
 }
@@ -915,9 +988,10 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_row += row;
       }
     }
@@ -927,7 +1001,7 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
     shared.sum_row_partial[thread / 32] = sum_row;
   }
   __syncthreads();  // sum_row_partial is written before it is read
-  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
   const float size = convert<float>(C);
   const float mu = div_fast(sum_row, size);
 
@@ -937,10 +1011,10 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
         sum_tile += d * d;
       }
@@ -951,7 +1025,7 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size_2 = convert<float>(C);
   const float div = div_fast(sum_tile, size_2);
   const float add = div + eps;
@@ -963,16 +1037,17 @@ __device__ __forceinline__ void layer_norm_body_3(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       const Vector<bf16_t, kWidthC> bias_tile = load_aligned<kWidthC>(bias + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+        y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -1009,13 +1084,13 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
   // norms.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -1023,14 +1098,24 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
   float sum_row = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_row += row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_row += row;
+          }
         }
       }
     }
@@ -1043,16 +1128,26 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float d = row - mu;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
           sum_tile += d * d;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          if (is_within(c_el, C)) {
+            sum_tile += d * d;
+          }
         }
       }
     }
@@ -1067,20 +1162,36 @@ __device__ __forceinline__ void layer_norm_body_4(const bf16_t* __restrict__ x,
   bf16_t* const y_at = y + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC, 8>(bias, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<bf16_t, kWidthC> bias_tile = load_within<kWidthC>(bias, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1121,13 +1232,13 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   // norms.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -1135,14 +1246,24 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   float sum_row = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_row += row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_row += row;
+          }
         }
       }
     }
@@ -1160,16 +1281,26 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float d = row - mu;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
           sum_tile += d * d;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          if (is_within(c_el, C)) {
+            sum_tile += d * d;
+          }
         }
       }
     }
@@ -1189,20 +1320,36 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   bf16_t* const y_at = y + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC, 8>(bias, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<bf16_t, kWidthC> bias_tile = load_within<kWidthC>(bias, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1223,10 +1370,11 @@ __device__ __forceinline__ void layer_norm_body_5(const bf16_t* __restrict__ x,
   }
 }
 
+template <int kThreadsC>
 __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
-  constexpr int kThreadsC = 256;
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1239,23 +1387,41 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
   const int r = static_cast<int>(blockIdx.x);
   const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
 
-  // norms.tile:5  mu = sum(row) / C
-  float sum_row = OpSum<float>::identity();
-
   // norms.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
 
   // norms.tile:5  mu = sum(row) / C
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_row += row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_row += row;
+          }
         }
       }
     }
@@ -1265,27 +1431,34 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
     shared.sum_row_partial[thread / 32] = sum_row;
   }
   __syncthreads();  // sum_row_partial is written before it is read
-  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
   const float size = convert<float>(C);
   const float mu = div_fast(sum_row, size);
 
   // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
   float sum_tile = OpSum<float>::identity();
-
-  // norms.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at_2 = x + int64_t{C} * r;
-
-  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_sub]);
-        const float d = row - mu;
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
           sum_tile += d * d;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          if (is_within(c_el, C)) {
+            sum_tile += d * d;
+          }
         }
       }
     }
@@ -1295,31 +1468,46 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size_2 = convert<float>(C);
   const float div = div_fast(sum_tile, size_2);
   const float add = div + eps;
   const float inv = rsqrt_fast(add);
 
-  // norms.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at_3 = x + int64_t{C} * r;
-
   // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
   bf16_t* const y_at = y + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC>(bias, c_at, c_shift, C);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_sub]);
-        const float d = row - mu;
-        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
-            + convert<float>(bias_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC, 8>(bias, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<bf16_t, kWidthC> bias_tile = load_within<kWidthC>(bias, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1341,6 +1529,163 @@ __device__ __forceinline__ void layer_norm_body_6(const bf16_t* __restrict__ x,
 }
 
 __device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kThreadsC = 256;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+
+  // norms.tile:5  mu = sum(row) / C
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          sum_row += row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_row += row;
+          }
+        }
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          sum_tile += d * d;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          if (is_within(c_el, C)) {
+            sum_tile += d * d;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at_3 = x + int64_t{C} * r;
+  const int x_room_3 = window_room(x_at_3, x + int64_t{C} * R);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3, c_at, x_room_3);
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<bf16_t, kWidthC> bias_tile = load_shifted<kWidthC, 8>(bias, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<bf16_t, kWidthC> bias_tile = load_within<kWidthC>(bias, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        const Vector<float, kWidthC> bias_tile_wide = widen_vector(bias_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float d = row - mu;
+          y_out[c_sub] = d * inv * weight_tile_wide[c_sub] + bias_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1443,7 +1788,7 @@ __device__ __forceinline__ void layer_norm_body_7(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1555,7 +1900,121 @@ __device__ __forceinline__ void layer_norm_body_8(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void layer_norm_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void layer_norm_body_10(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
+    float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
+  constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:5  mu = sum(row) / C
+  float sum_row = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        sum_row += row;
+      }
+    }
+  }
+  sum_row = lane_reduce<OpSum<float>, kLanesC>(sum_row);
+  if (thread % 32 < 1) {
+    shared.sum_row_partial[thread / 32] = sum_row;
+  }
+  __syncthreads();  // sum_row_partial is written before it is read
+  sum_row = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_row_partial);
+  const float size = convert<float>(C);
+  const float mu = div_fast(sum_row, size);
+
+  // norms.tile:7  inv = rsqrt(sum(d * d) / C + eps)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        sum_tile += d * d;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size_2 = convert<float>(C);
+  const float div = div_fast(sum_tile, size_2);
+  const float add = div + eps;
+  const float inv = rsqrt_fast(add);
+
+  // norms.tile:8  y[r, :] = d * inv * weight[:] + bias[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      const Vector<bf16_t, kWidthC> bias_tile = load_single<kWidthC>(bias + c_at);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float d = row - mu;
+        y_out[c_sub] = d * inv * convert<float>(weight_tile[c_sub])
+            + convert<float>(bias_tile[c_sub]);
+      }
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+
+  // norms.tile:9  mean[r] = mu
+  float* const mean_at = mean + r;
+
+  // norms.tile:10  rstd[r] = inv
+  float* const rstd_at = rstd + r;
+
+  // norms.tile:9  mean[r] = mu
+  if (c_lane == 0) {
+    store_element(mean_at, mu);
+  }
+
+  // norms.tile:10  rstd[r] = inv
+  if (c_lane == 0) {
+    store_element(rstd_at, inv);
+  }
+}
+
+__device__ __forceinline__ void layer_norm_body_11(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, const bf16_t* __restrict__ bias, bf16_t* __restrict__ y,
     float* __restrict__ mean, float* __restrict__ rstd, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1662,44 +2121,45 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c256(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x, weight,
-      bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c512(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x, weight,
-      bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 layer_norm_kernel_c1024(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_2(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 layer_norm_kernel_c2048(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 layer_norm_kernel_c4096(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 layer_norm_kernel_c8192(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
@@ -1772,56 +2232,56 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/512>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_5</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_6</*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_6(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_7(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_7(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_8(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 layer_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 layer_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_8</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_10(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 layer_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ y, float* __restrict__ mean,
     float* __restrict__ rstd, int R, int C, float eps) {
-  layer_norm_body_9(x, weight, bias, y, mean, rstd, R, C, eps);
+  layer_norm_body_11(x, weight, bias, y, mean, rstd, R, C, eps);
 }
 
 // kernel end
@@ -1874,7 +2334,7 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -1884,7 +2344,7 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(layer_norm_kernel_c4096, {R, 256}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
@@ -1980,11 +2440,10 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
 // ------------------------------------------------------------------------------ rms_norm_residual
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -2019,10 +2478,11 @@ __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -2044,112 +2504,17 @@ __device__ __forceinline__ void rms_norm_residual_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
-      }
-      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  }
-}
-
-__device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
-    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
-    int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const bf16_t* const residual_at = residual + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    residual_tile[c_step] = {};
-    if (live && c_at < C) {
-      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
-    }
-  }
-
-  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        sum_tile += h * h;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  const float add = div + eps;
-  const float rsqrt_ = rsqrt_fast(add);
-
-  // norms.tile:26  residual[r, :] = h
-  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
-
-  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
-  bf16_t* const y_at = y + int64_t{C} * r;
-
-  // norms.tile:26  residual[r, :] = h
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
-      Vector<float, kWidthC> residual_out;
-      Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+        y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
@@ -2158,7 +2523,7 @@ __device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2199,10 +2564,11 @@ __device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -2229,17 +2595,109 @@ __device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+        y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+      }
+      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+template <int kStepsC>
+__device__ __forceinline__ void rms_norm_residual_body_3(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
@@ -2272,9 +2730,11 @@ __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restric
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at + c_at);
     const Vector<bf16_t, kWidthC> residual_tile = load_aligned<kWidthC>(residual_at + c_at);
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+    const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
+      const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
       sum_tile += h * h;
     }
   }
@@ -2306,11 +2766,14 @@ __device__ __forceinline__ void rms_norm_residual_body_4(const bf16_t* __restric
     const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
     Vector<float, kWidthC> residual_out;
     Vector<float, kWidthC> y_out;
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+    const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+    const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
+      const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
       residual_out[c_sub] = h;
-      y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
     }
     store_aligned(residual_at_3 + c_at, convert_vector<bf16_t>(residual_out));
     store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
@@ -2331,24 +2794,24 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
   // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (live && c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -2356,15 +2819,26 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -2384,30 +2858,46 @@ __device__ __forceinline__ void rms_norm_residual_body_5(const bf16_t* __restric
   // norms.tile:26  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-template <int kStepsC, int kThreadsC>
+template <int kThreadsC>
 __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -2422,24 +2912,24 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
   // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -2447,15 +2937,26 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -2480,27 +2981,164 @@ __device__ __forceinline__ void rms_norm_residual_body_6(const bf16_t* __restric
   // norms.tile:26  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
+template <int kStepsC, int kThreadsC>
 __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2520,22 +3158,34 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
 
   // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   const bf16_t* const residual_at = residual + int64_t{C} * r;
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
 
   // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at + c_at,
-          residual_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at, c_at,
+          residual_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -2553,7 +3203,9 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
 
   // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
   const bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+  const int residual_room_2 = window_room(residual_at_2, residual + int64_t{C} * R);
 
   // norms.tile:26  residual[r, :] = h
   bf16_t* const residual_at_3 = residual + int64_t{C} * r;
@@ -2562,27 +3214,45 @@ __device__ __forceinline__ void rms_norm_residual_body_7(const bf16_t* __restric
   bf16_t* const y_at = y + int64_t{C} * r;
 
   // norms.tile:26  residual[r, :] = h
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2 + c_at,
-          residual_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2, c_at,
+          residual_room_2);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(residual_at_3 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = h * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(residual_at_3 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_3 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kStepsC = 8;
@@ -2668,7 +3338,7 @@ __device__ __forceinline__ void rms_norm_residual_body_8(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kLanesC = 32;
@@ -2757,7 +3427,98 @@ __device__ __forceinline__ void rms_norm_residual_body_9(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_residual_body_11(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
+    int C, float eps) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:25  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_single<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile[c_step][c_sub])
+            + convert<float>(residual_tile[c_step][c_sub]);
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+
+  // norms.tile:26  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // norms.tile:27  y[r, :] = h * rsqrt(sum(h * h) / C + eps) * weight[:]
+  bf16_t* const y_at = y + int64_t{C} * r;
+
+  // norms.tile:26  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = convert<float>(x_tile_again[c_sub])
+            + convert<float>(residual_tile_again[c_sub]);
+        residual_out[c_sub] = h;
+        y_out[c_sub] = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_residual_body_12(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R,
     int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -2830,51 +3591,52 @@ __device__ __forceinline__ void rms_norm_residual_body_10(const bf16_t* __restri
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 14))
 rms_norm_residual_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_2(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 rms_norm_residual_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_residual_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 rms_norm_residual_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/4>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_3</*kStepsC=*/8>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
@@ -2907,67 +3669,67 @@ rms_norm_residual_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __re
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 rms_norm_residual_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/64>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_6</*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 rms_norm_residual_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_7</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_7(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_8(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_8(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_9(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 rms_norm_residual_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_residual_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_residual_kernel_c8192_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_9</*kStepsC=*/8, /*kThreadsC=*/1024>(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_11(x, residual, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_residual_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_residual_body_10(x, residual, weight, y, R, C, eps);
+  rms_norm_residual_body_12(x, residual, weight, y, R, C, eps);
 }
 
 // kernel end
@@ -3018,7 +3780,7 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -3028,7 +3790,7 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
-      status = host_launch(rms_norm_residual_kernel_c4096, {R, 256}, stream,
+      status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -3152,9 +3914,10 @@ __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_tile += row * row;
       }
     }
@@ -3169,13 +3932,14 @@ __device__ __forceinline__ void rms_norm_body(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+        const float row = x_tile_wide[c_sub];
+        y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -3217,9 +3981,10 @@ __device__ __forceinline__ void rms_norm_body_2(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_tile += row * row;
       }
     }
@@ -3240,13 +4005,14 @@ __device__ __forceinline__ void rms_norm_body_2(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+        const float row = x_tile_wide[c_sub];
+        y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -3284,9 +4050,10 @@ __device__ __forceinline__ void rms_norm_body_3(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
+        const float row = x_tile_wide[c_sub];
         sum_tile += row * row;
       }
     }
@@ -3306,20 +4073,90 @@ __device__ __forceinline__ void rms_norm_body_3(const bf16_t* __restrict__ x,
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
       const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+        const float row = x_tile_wide[c_sub];
+        y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
   }
 }
 
+template <int kThreadsC>
 __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 8;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        sum_tile += row * row;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -3341,9 +4178,10 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
   // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at + c_at);
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float row = convert<float>(x_tile[c_sub]);
+      const float row = x_tile_wide[c_sub];
       sum_tile += row * row;
     }
   }
@@ -3352,7 +4190,7 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -3367,17 +4205,19 @@ __device__ __forceinline__ void rms_norm_body_4(const bf16_t* __restrict__ x,
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at_2 + c_at);
     const Vector<bf16_t, kWidthC> weight_tile = load_aligned<kWidthC>(weight + c_at);
     Vector<float, kWidthC> y_out;
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+    const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float row = convert<float>(x_tile[c_sub]);
-      y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      const float row = x_tile_wide[c_sub];
+      y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
     }
     store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
   }
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -3389,13 +4229,13 @@ __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
   // norms.tile:39  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -3403,14 +4243,24 @@ __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_tile += row * row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += row * row;
+          }
         }
       }
     }
@@ -3423,23 +4273,36 @@ __device__ __forceinline__ void rms_norm_body_5(const bf16_t* __restrict__ x,
   bf16_t* const y_at = y + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -3456,13 +4319,13 @@ __device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
   // norms.tile:39  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -3470,14 +4333,24 @@ __device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_tile += row * row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += row * row;
+          }
         }
       }
     }
@@ -3495,22 +4368,130 @@ __device__ __forceinline__ void rms_norm_body_6(const bf16_t* __restrict__ x,
   bf16_t* const y_at = y + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
+template <int kThreadsC>
+__device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          sum_tile += row * row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += row * row;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -3529,18 +4510,28 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
 
   // norms.tile:39  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
 
   // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
           sum_tile += row * row;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += row * row;
+          }
         }
       }
     }
@@ -3550,7 +4541,7 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -3558,25 +4549,40 @@ __device__ __forceinline__ void rms_norm_body_7(const bf16_t* __restrict__ x,
 
   // norms.tile:39  row = x[r, :].to(f32)
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
 
   // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
   bf16_t* const y_at = y + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_sub]);
-        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          y_out[c_sub] = row * rsqrt_ * weight_tile_wide[c_sub];
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -3638,7 +4644,7 @@ __device__ __forceinline__ void rms_norm_body_8(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_11(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -3703,7 +4709,74 @@ __device__ __forceinline__ void rms_norm_body_9(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void rms_norm_body_12(const bf16_t* __restrict__ x,
+    const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
+  constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // norms.tile:39  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // norms.tile:40  y[r, :] = row * rsqrt(sum(row * row) / C + eps) * weight[:]
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        sum_tile += row * row;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<bf16_t, kWidthC> weight_tile = load_single<kWidthC>(weight + c_at);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        y_out[c_sub] = row * rsqrt_ * convert<float>(weight_tile[c_sub]);
+      }
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_body_13(const bf16_t* __restrict__ x,
     const bf16_t* __restrict__ weight, bf16_t* __restrict__ y, int R, int C, float eps) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -3736,7 +4809,7 @@ __device__ __forceinline__ void rms_norm_body_10(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -3807,106 +4880,106 @@ rms_norm_kernel_c16384(const bf16_t* __restrict__ x, const bf16_t* __restrict__ 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c32768(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, weight, y, R, C, eps);
+  rms_norm_body_4</*kThreadsC=*/512>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c65536(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_3</*kStepsC=*/8, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_4</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_4(x, weight, y, R, C, eps);
+  rms_norm_body_5(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c377_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  rms_norm_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c761_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 rms_norm_kernel_c1273_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  rms_norm_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 rms_norm_kernel_c2553_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/64>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/64>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 rms_norm_kernel_c5113_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/128>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 rms_norm_kernel_c10233_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/256>(x, weight, y, R, C, eps);
+  rms_norm_body_7</*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_c20473_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/512>(x, weight, y, R, C, eps);
+  rms_norm_body_8</*kThreadsC=*/512>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c40953_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_6</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_8</*kThreadsC=*/1024>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk_window(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_7(x, weight, y, R, C, eps);
+  rms_norm_body_9(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c256_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_8(x, weight, y, R, C, eps);
+  rms_norm_body_10(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_kernel_c1024_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
+  rms_norm_body_11</*kStepsC=*/8, /*kThreadsC=*/128>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 rms_norm_kernel_c4096_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
+  rms_norm_body_11</*kStepsC=*/16, /*kThreadsC=*/256>(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_kernel_c16384_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_9</*kStepsC=*/16, /*kThreadsC=*/1024>(x, weight, y, R, C, eps);
+  rms_norm_body_12(x, weight, y, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* __restrict__ weight,
     bf16_t* __restrict__ y, int R, int C, float eps) {
-  rms_norm_body_10(x, weight, y, R, C, eps);
+  rms_norm_body_13(x, weight, y, R, C, eps);
 }
 
 // kernel end

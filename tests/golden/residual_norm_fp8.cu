@@ -49,6 +49,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
 [[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
   float z;
@@ -171,6 +178,19 @@ __device__ __forceinline__ uint32_t encode_f8(float x) {
 }
 [[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
   return a > b || a != a ? a : b;
+}
+
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
 }
 
 /// The type that moves kBytes in one memory instruction.
@@ -390,6 +410,25 @@ __device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
 }
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
 
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
+
 /// 1/sqrt(x) within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float rsqrt_fast(float x) { return rsqrt_approx(x); }
 [[maybe_unused]] __device__ __forceinline__ double rsqrt_fast(double x) { return ::rsqrt(x); }
@@ -405,6 +444,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   for (int i = 0; i < kWords; ++i) words[i] = __shfl_xor_sync(0xffffffffu, words[i], lane_mask);
   memcpy(&x, words, sizeof(T));
   return x;
+}
+
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
 }
 
 /// -inf, or the least value of an integer type.
@@ -483,7 +527,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -519,62 +569,73 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
 }
 
-/// Elements `at` to `at` + N, a multiple of N, of the `count` ones from p; zeros for all others.
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_inside(const T* p, int at, int count) {
-  if (at >= 0 && at <= count - N) return load_aligned<N>(p + at);
-  if (at < 0 || at >= count) return {};
-  return load_first<N>(p + at, count - at);
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
 }
 
-/// The last `shift` elements of `low` and, behind them, the first ones of `high`, 0 <= shift < N.
-template <class T, int N>
-__device__ __forceinline__ Vector<T, N> shift_together(const Vector<T, N>& low,
-                                                       const Vector<T, N>& high, int shift) {
-  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
   constexpr int kWords = sizeof(T) * N / 4;
-  uint32_t words[2 * kWords];
-  memcpy(words, &low, sizeof(low));
-  memcpy(words + kWords, &high, sizeof(high));
-  const unsigned bytes = static_cast<unsigned>(shift) * static_cast<unsigned>(sizeof(T));
-  const unsigned skip = kWords - 1 - bytes / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
 #pragma unroll
-  for (int step = kWords / 2; step >= 1; step /= 2) {
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
 #pragma unroll
-    for (int i = 0; i < kWords + step; ++i) {
-      words[i] = (skip & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
     }
   }
-  Vector<T, N> v;
-  if constexpr (sizeof(T) >= 4) {
-    memcpy(&v, words + 1, sizeof(v));
-  } else {
-    uint32_t result[kWords];
+  if constexpr (kHalves == 1) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
-      result[i] = static_cast<uint32_t>(both >> (32 - 8 * (bytes % 4)));
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
     }
-    memcpy(&v, result, sizeof(v));
   }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
   return v;
 }
 
-/// Elements `at` to `at` + N of the `count` ones from p, zeros for others; `at` + `shift` and p are
-/// multiples of N elements.
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at, int shift, int count) {
-  const int above = at + shift;
-  const Vector<T, N> low = load_inside<N>(p, above - N, count);
-  const Vector<T, N> high = load_inside<N>(p, above, count);
-  return shift_together(low, high, shift);
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -597,6 +658,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -639,6 +713,34 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
       word -= zero;
     }
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
+  }
+  return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
   }
   return result;
 }
@@ -778,11 +880,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // ------------------------------------------------------------------------------ residual_norm_fp8
 
 // kernel begin
-template <int kThreadsC, int kLanesC, int kGroup, int kInstances>
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
   const int c_lane = thread % kThreadsC;
@@ -817,10 +918,11 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -846,13 +948,13 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         max_tile = OpMax<float>::combine(max_tile, abs_of(n));
       }
     }
@@ -866,163 +968,24 @@ __device__ __forceinline__ void residual_norm_fp8_body(const bf16_t* __restrict_
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
-      }
-      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
-      store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
-    }
-  }
-
-  // residual_norm_fp8.tile:9  scale[r] = s
-  float* const scale_at = scale + r;
-  if (live && c_lane == 0) {
-    store_element(scale_at, s);
-  }
-}
-
-__device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restrict__ x,
-    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
-    float* __restrict__ scale, int R, int C, float eps) {
-  constexpr int kStepsC = 2;
-  constexpr int kThreadsC = 64;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  constexpr int kGroup = 64;
-  constexpr int kInstances = 2;
-  struct Shared {
-    SharedArray<float, 4> sum_tile_partial;
-    SharedArray<float, 4> max_tile_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread % kThreadsC;
-  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = r < R;
-
-  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (live && c_at < C) {
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  }
-  const bf16_t* const residual_at = residual + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    residual_tile[c_step] = {};
-    if (live && c_at < C) {
-      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
-    }
-  }
-
-  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
-  float sum_tile = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        sum_tile += h * h;
-      }
-    }
-  }
-  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-  if (thread % 32 < 1) {
-    shared.sum_tile_partial[thread / 32] = sum_tile;
-  }
-  __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
-  const float size = convert<float>(C);
-  const float div = div_fast(sum_tile, size);
-  const float add = div + eps;
-  const float rsqrt_ = rsqrt_fast(add);
-  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    weight_tile[c_step] = {};
-    if (live && c_at < C) {
-      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
-    }
-  }
-
-  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
-  float max_tile = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
-        max_tile = OpMax<float>::combine(max_tile, abs_of(n));
-      }
-    }
-  }
-  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
-  if (thread % 32 < 1) {
-    shared.max_tile_partial[thread / 32] = max_tile;
-  }
-  __syncthreads();  // max_tile_partial is written before it is read
-  max_tile = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial + (thread / 64)
-      * 2);
-  const float div_2 = div_fast(max_tile, 448.0f);
-  const float s = max_nan(div_2, 1e-12f);
-
-  // residual_norm_fp8.tile:6  residual[r, :] = h
-  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
-
-  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
-  f8e4m3_t* const y_at = y + int64_t{C} * r;
-
-  // residual_norm_fp8.tile:6  residual[r, :] = h
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
-      Vector<float, kWidthC> residual_out;
-      Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1037,7 +1000,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_2(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1079,10 +1042,11 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
         sum_tile += h * h;
       }
     }
@@ -1113,13 +1077,13 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         max_tile = OpMax<float>::combine(max_tile, abs_of(n));
       }
     }
@@ -1138,24 +1102,159 @@ __device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
+      }
+      store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+      store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+    }
+  }
+
+  // residual_norm_fp8.tile:9  scale[r] = s
+  float* const scale_at = scale + r;
+  if (c_lane == 0) {
+    store_element(scale_at, s);
+  }
+}
+
+template <int kStepsC>
+__device__ __forceinline__ void residual_norm_fp8_body_3(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
+    float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> max_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_aligned<kWidthC>(residual_at + c_at);
+    }
+  }
+
+  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        sum_tile += h * h;
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_aligned<kWidthC>(weight + c_at);
+    }
+  }
+
+  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
+  float max_tile = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+        max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+      }
+    }
+  }
+  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
+  if (thread % 32 < 1) {
+    shared.max_tile_partial[thread / 32] = max_tile;
+  }
+  __syncthreads();  // max_tile_partial is written before it is read
+  max_tile = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial);
+  const float div_2 = div_fast(max_tile, 448.0f);
+  const float s = max_nan(div_2, 1e-12f);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
+  f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+      const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+        const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+        residual_out[c_sub] = h;
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1183,24 +1282,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (live && c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -1208,15 +1307,26 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1229,10 +1339,10 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (live && c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -1240,18 +1350,30 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   float max_tile = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1265,27 +1387,42 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1296,10 +1433,11 @@ __device__ __forceinline__ void residual_norm_fp8_body_4(const bf16_t* __restric
   }
 }
 
-template <int kStepsC, int kThreadsC>
+template <int kThreadsC>
 __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1315,24 +1453,24 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
   const bf16_t* const residual_at = residual + int64_t{C} * r;
   Vector<bf16_t, kWidthC> residual_tile[kStepsC];
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     residual_tile[c_step] = {};
     if (c_at < C) {
-      residual_tile[c_step] = load_window<kWidthC>(residual_at + c_at, residual_end);
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
     }
   }
 
@@ -1340,15 +1478,26 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_step][c_sub])
-            + convert<float>(residual_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1366,10 +1515,10 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   Vector<bf16_t, kWidthC> weight_tile[kStepsC];
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     weight_tile[c_step] = {};
     if (c_at < C) {
-      weight_tile[c_step] = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
     }
   }
 
@@ -1377,18 +1526,30 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   float max_tile = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<1>(residual_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1407,27 +1568,42 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
-      const Vector<bf16_t, kWidthC> residual_tile_again = reload<2>(residual_tile[c_step]);
-      const Vector<bf16_t, kWidthC> weight_tile_again = reload<1>(weight_tile[c_step]);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile_again[c_sub])
-            + convert<float>(residual_tile_again[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1438,7 +1614,187 @@ __device__ __forceinline__ void residual_norm_fp8_body_5(const bf16_t* __restric
   }
 }
 
+template <int kStepsC, int kThreadsC>
 __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
+    float* __restrict__ scale, int R, int C, float eps) {
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> max_tile_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+  const bf16_t* const residual_at = residual + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> residual_tile[kStepsC];
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    residual_tile[c_step] = {};
+    if (c_at < C) {
+      residual_tile[c_step] = load_window<kWidthC>(residual_at, c_at, residual_room);
+    }
+  }
+
+  // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
+  float sum_tile = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
+        }
+      }
+    }
+  }
+  sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
+  if (thread % 32 < 1) {
+    shared.sum_tile_partial[thread / 32] = sum_tile;
+  }
+  __syncthreads();  // sum_tile_partial is written before it is read
+  sum_tile = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
+  const float size = convert<float>(C);
+  const float div = div_fast(sum_tile, size);
+  const float add = div + eps;
+  const float rsqrt_ = rsqrt_fast(add);
+  Vector<bf16_t, kWidthC> weight_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    weight_tile[c_step] = {};
+    if (c_at < C) {
+      weight_tile[c_step] = load_within<kWidthC>(weight, c_at, C);
+    }
+  }
+
+  // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
+  float max_tile = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<1>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
+        }
+      }
+    }
+  }
+  max_tile = lane_reduce<OpMax<float>, kLanesC>(max_tile);
+  if (thread % 32 < 1) {
+    shared.max_tile_partial[thread / 32] = max_tile;
+  }
+  __syncthreads();  // max_tile_partial is written before it is read
+  max_tile = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_tile_partial);
+  const float div_2 = div_fast(max_tile, 448.0f);
+  const float s = max_nan(div_2, 1e-12f);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+
+  // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
+  f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
+
+  // residual_norm_fp8.tile:6  residual[r, :] = h
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> residual_out;
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector<2>(residual_tile[c_step]);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector<1>(weight_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+
+  // residual_norm_fp8.tile:9  scale[r] = s
+  float* const scale_at = scale + r;
+  if (c_lane == 0) {
+    store_element(scale_at, s);
+  }
+}
+
+__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1459,22 +1815,34 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   const bf16_t* const residual_at = residual + int64_t{C} * r;
-  const bf16_t* const residual_end = residual + int64_t{C} * R;
+  const int residual_room = window_room(residual_at, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:7  n = h * rsqrt(sum(h * h) / C + eps) * weight[:].to(f32)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at + c_at,
-          residual_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at, c_at,
+          residual_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
           sum_tile += h * h;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            sum_tile += h * h;
+          }
         }
       }
     }
@@ -1495,22 +1863,40 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
   const bf16_t* const residual_at_2 = residual + int64_t{C} * r;
+  const int residual_room_2 = window_room(residual_at_2, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:8  s = max(max(abs(n)) / 448.0, 1e-12)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2 + c_at,
-          residual_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_2, c_at,
+          residual_room_2);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
           max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+        }
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_tile = OpMax<float>::combine(max_tile, abs_of(n));
+          }
         }
       }
     }
@@ -1526,32 +1912,54 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
 
   // residual_norm_fp8.tile:5  h = x[r, :].to(f32) + residual[r, :].to(f32)
   const bf16_t* const x_at_3 = x + int64_t{C} * r;
+  const int x_room_3 = window_room(x_at_3, x + int64_t{C} * R);
   const bf16_t* const residual_at_3 = residual + int64_t{C} * r;
+  const int residual_room_3 = window_room(residual_at_3, residual + int64_t{C} * R);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   bf16_t* const residual_at_4 = residual + int64_t{C} * r;
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
-      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_3 + c_at,
-          residual_end);
-      const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC>(weight, c_at, c_shift, C);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3, c_at, x_room_3);
+      const Vector<bf16_t, kWidthC> residual_tile = load_window<kWidthC>(residual_at_3, c_at,
+          residual_room_3);
       Vector<float, kWidthC> residual_out;
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
-        const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
-        residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+      if (is_whole<kWidthC + 4>(c_at, C)) {
+        const Vector<bf16_t, kWidthC> weight_tile = load_shifted<kWidthC, 8>(weight, c_at);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_aligned(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out));
+        store_aligned(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
+      } else {
+        const Vector<bf16_t, kWidthC> weight_tile = load_within<kWidthC>(weight, c_at, C);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        const Vector<float, kWidthC> residual_tile_wide = widen_vector(residual_tile);
+        const Vector<float, kWidthC> weight_tile_wide = widen_vector(weight_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float h = x_tile_wide[c_sub] + residual_tile_wide[c_sub];
+          const float n = h * rsqrt_ * weight_tile_wide[c_sub];
+          residual_out[c_sub] = h;
+          y_out[c_sub] = div_by(n, by_s);
+        }
+        store_window(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
+        store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
       }
-      store_window(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out), -c_at, C - c_at);
-      store_window(y_at + c_at, convert_vector<f8e4m3_t>(y_out), -c_at, C - c_at);
     }
   }
 
@@ -1562,7 +1970,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_6(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kStepsC = 8;
@@ -1653,6 +2061,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
@@ -1670,7 +2079,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
             + convert<float>(residual_tile_again[c_sub]);
         const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1685,7 +2094,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_7(const bf16_t* __restric
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kLanesC = 32;
@@ -1786,6 +2195,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   #pragma unroll
@@ -1803,7 +2213,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
             + convert<float>(residual_tile_again[c_sub]);
         const float n = h * rsqrt_ * convert<float>(weight_tile_again[c_sub]);
         residual_out[c_sub] = h;
-        y_out[c_sub] = div_fast(n, s);
+        y_out[c_sub] = div_by(n, by_s);
       }
       store_single(residual_at_2 + c_at, convert_vector<bf16_t>(residual_out));
       store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1817,7 +2227,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_8(const bf16_t* __restric
   }
 }
 
-__device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void residual_norm_fp8_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ residual, const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y,
     float* __restrict__ scale, int R, int C, float eps) {
   constexpr int kThreadsC = 256;
@@ -1897,6 +2307,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restric
 
   // residual_norm_fp8.tile:10  y[r, :] = (n / s).to(f8e4m3)
   f8e4m3_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_s = divisor(s);
 
   // residual_norm_fp8.tile:6  residual[r, :] = h
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
@@ -1910,7 +2321,7 @@ __device__ __forceinline__ void residual_norm_fp8_body_9(const bf16_t* __restric
       const float h = convert<float>(x_tile[c_sub]) + convert<float>(residual_tile[c_sub]);
       const float n = h * rsqrt_ * convert<float>(weight_tile[c_sub]);
       residual_out[c_sub] = h;
-      y_out[c_sub] = div_fast(n, s);
+      y_out[c_sub] = div_by(n, by_s);
     }
     store_single(residual_at_4 + c_at, convert_vector<bf16_t>(residual_out));
     store_single(y_at + c_at, convert_vector<f8e4m3_t>(y_out));
@@ -1927,38 +2338,39 @@ extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body</*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
-      residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body</*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
-      residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 10))
 residual_norm_fp8_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_2(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 residual_norm_fp8_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/2, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/2, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -1966,7 +2378,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 residual_norm_fp8_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_2</*kStepsC=*/4, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -1974,19 +2386,17 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/4, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_3</*kStepsC=*/4>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_3</*kStepsC=*/8, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_3</*kStepsC=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
@@ -1994,7 +2404,7 @@ residual_norm_fp8_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __res
       /*kInstances=*/8>(x, residual, weight, y, scale, R, C, eps);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
@@ -2014,31 +2424,28 @@ extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 8))
 residual_norm_fp8_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/64>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/64>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
 residual_norm_fp8_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/128>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 residual_norm_fp8_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
-      eps);
+  residual_norm_fp8_body_5</*kThreadsC=*/256>(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 residual_norm_fp8_kernel_c16377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_6</*kStepsC=*/2, /*kThreadsC=*/1024>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2046,7 +2453,7 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 residual_norm_fp8_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_5</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_6</*kStepsC=*/5, /*kThreadsC=*/512>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2054,21 +2461,21 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_6(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_7(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_7(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_8(x, residual, weight, y, scale, R, C, eps);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 5))
 residual_norm_fp8_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_9</*kStepsC=*/8, /*kThreadsC=*/128>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2076,7 +2483,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 residual_norm_fp8_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
+  residual_norm_fp8_body_9</*kStepsC=*/16, /*kThreadsC=*/256>(x, residual, weight, y, scale, R, C,
       eps);
 }
 
@@ -2084,7 +2491,7 @@ extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 residual_norm_fp8_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ residual,
     const bf16_t* __restrict__ weight, f8e4m3_t* __restrict__ y, float* __restrict__ scale, int R,
     int C, float eps) {
-  residual_norm_fp8_body_9(x, residual, weight, y, scale, R, C, eps);
+  residual_norm_fp8_body_10(x, residual, weight, y, scale, R, C, eps);
 }
 
 // kernel end
@@ -2136,7 +2543,7 @@ extern "C" cudaError_t residual_norm_fp8(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 8) && C <= 1024) {
-      status = host_launch(residual_norm_fp8_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      status = host_launch(residual_norm_fp8_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
@@ -2146,7 +2553,7 @@ extern "C" cudaError_t residual_norm_fp8(const void* x, void* residual, const vo
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 8) && C <= 4096) {
-      status = host_launch(residual_norm_fp8_kernel_c4096, {R, 256}, stream,
+      status = host_launch(residual_norm_fp8_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<f8e4m3_t*>(y), scale, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)

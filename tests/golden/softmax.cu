@@ -52,11 +52,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
-[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
-  float z;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -132,6 +132,35 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 }
 [[maybe_unused]] __device__ __forceinline__ double max_nan(double a, double b) {
   return a > b || a != a ? a : b;
+}
+
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
+/// The greater ones of two pairs of bfloat16; a NaN wins. One instruction since sm_80.
+template <class T>
+__device__ __forceinline__ uint32_t max_pair(uint32_t a, uint32_t b);
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t max_pair<bf16_t>(uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t y;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#else
+  const float low = max_nan(bitcast<float>(a << 16), bitcast<float>(b << 16));
+  const float high = max_nan(bitcast<float>(a & 0xffff0000u), bitcast<float>(b & 0xffff0000u));
+  return bitcast<uint32_t>(low) >> 16 | (bitcast<uint32_t>(high) & 0xffff0000u);
+#endif
+}
+
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
 }
 
 /// The type that moves kBytes in one memory instruction.
@@ -315,16 +344,33 @@ __device__ __forceinline__ auto max_of(T a, U b) -> decltype(true ? T() : U()) {
   return a > b ? a : b;
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
-/// x/y within 2 ulp.
-[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
-  return divide_full(x, y);
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
 }
-[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
+[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
+  return x * y.scale * y.reciprocal;
+}
 
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
@@ -343,6 +389,11 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   for (int i = 0; i < kWords; ++i) words[i] = __shfl_xor_sync(0xffffffffu, words[i], lane_mask);
   memcpy(&x, words, sizeof(T));
   return x;
+}
+
+/// The number of this thread in its warp; blocks are one-dimensional.
+[[maybe_unused]] __device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % 32u);
 }
 
 /// -inf, or the least value of an integer type.
@@ -421,7 +472,13 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <int N, class T>
 __device__ __forceinline__ int window_shift(const T* p) {
   const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
-  return static_cast<int>(bytes / sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
 }
 
 /// 0 <= i < n, for n >= 0.
@@ -457,11 +514,24 @@ __device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
   return v;
 }
 
-/// N elements from p, a multiple of the vector's size; zeros from `end` on, where nothing is read.
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
+}
+
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
 template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_window(const T* p, const T* end) {
-  if (p + N <= end) return load_aligned<N>(p);
-  return load_first<N>(p, static_cast<int>(end - p));
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
+}
+
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
 }
 
 /// Elements `first` to `count` of v to p, a multiple of the vector's size.
@@ -484,6 +554,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 #pragma unroll
   for (int i = 1; i < kCount; ++i) total = Op::combine(total, partials[i * kStride]);
   return total;
+}
+
+/// Op over kCount values by the lanes of a warp: the same bits in every thread.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total = Op::combine(total, partials[i + lane_id()]);
+    }
+  }
+  return lane_reduce<Op, 32>(total);
 }
 
 /// N elements of shared memory.
@@ -522,6 +605,45 @@ __device__ __forceinline__ Vector<T, N> reload(const Vector<T, N>& v) {
     memcpy(reinterpret_cast<unsigned char*>(&result) + kWord * i, &word, kWord);
   }
   return result;
+}
+
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+
+/// The greatest element as a float; a NaN wins.
+template <int N>
+__device__ __forceinline__ float max_of_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  uint32_t words[N / 2];
+  memcpy(words, v.units, sizeof(words));
+#pragma unroll
+  for (int i = 1; i < N / 2; ++i) words[0] = max_pair<bf16_t>(words[0], words[i]);
+  return max_nan(bitcast<float>(words[0] << 16), bitcast<float>(words[0] & 0xffff0000u));
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -686,11 +808,7 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        max_row = OpMax<float>::combine(max_row, row);
-      }
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -701,10 +819,10 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
         sum_e += e;
       }
@@ -712,17 +830,18 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   }
   sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+        y_out[c_sub] = div_by(e, by_sum_e);
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -761,11 +880,7 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        max_row = OpMax<float>::combine(max_row, row);
-      }
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -781,10 +896,10 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
         sum_e += e;
       }
@@ -797,24 +912,108 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   __syncthreads();  // sum_e_partial is written before it is read
   sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
+        const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+        y_out[c_sub] = div_by(e, by_sum_e);
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
   }
 }
 
+template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        sum_e += e;
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -837,18 +1036,14 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   // softmax.tile:5  e = exp(row - max(row))
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at + c_at);
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float row = convert<float>(x_tile[c_sub]);
-      max_row = OpMax<float>::combine(max_row, row);
-    }
+    max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile));
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
   if (thread % 32 < 1) {
     shared.max_row_partial[thread / 32] = max_row;
   }
   __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
@@ -859,9 +1054,10 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   // softmax.tile:6  y[r, :] = e / sum(e)
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at_2 + c_at);
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float row = convert<float>(x_tile[c_sub]);
+      const float row = x_tile_wide[c_sub];
       const float e = exp_fast(row - max_row);
       sum_e += e;
     }
@@ -871,28 +1067,30 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
     shared.sum_e_partial[thread / 32] = sum_e;
   }
   __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
 
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at_3 = x + int64_t{C} * r;
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_aligned<kWidthC>(x_at_3 + c_at);
     Vector<float, kWidthC> y_out;
+    const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
     #pragma unroll
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      const float row = convert<float>(x_tile[c_sub]);
+      const float row = x_tile_wide[c_sub];
       const float e = exp_fast(row - max_row);
-      y_out[c_sub] = div_fast(e, sum_e);
+      y_out[c_sub] = div_by(e, by_sum_e);
     }
     store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
   }
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -904,13 +1102,13 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (live && c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -918,14 +1116,19 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   float max_row = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
-          max_row = OpMax<float>::combine(max_row, row);
+      if (is_whole<kWidthC>(c_at, C)) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_row = OpMax<float>::combine(max_row, row);
+          }
         }
       }
     }
@@ -936,41 +1139,63 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   float sum_e = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
           sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (is_within(c_el, C)) {
+            sum_e += e;
+          }
         }
       }
     }
   }
   sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (live && c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -988,13 +1213,13 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     x_tile[c_step] = {};
     if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at + c_at, x_end);
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
     }
   }
 
@@ -1002,14 +1227,19 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   float max_row = OpMax<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_step][c_sub]);
-        if (is_within(c_el, C)) {
-          max_row = OpMax<float>::combine(max_row, row);
+      if (is_whole<kWidthC>(c_at, C)) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_row = OpMax<float>::combine(max_row, row);
+          }
         }
       }
     }
@@ -1025,16 +1255,26 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   float sum_e = OpSum<float>::identity();
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        if (is_within(c_el, C)) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
           sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (is_within(c_el, C)) {
+            sum_e += e;
+          }
         }
       }
     }
@@ -1046,24 +1286,157 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   __syncthreads();  // sum_e_partial is written before it is read
   sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC - c_shift;
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile_again[c_sub]);
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+template <int kThreadsC>
+__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_row = OpMax<float>::combine(max_row, row);
+          }
+        }
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (is_within(c_el, C)) {
+            sum_e += e;
+          }
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -1083,18 +1456,23 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
-  const bf16_t* const x_end = x + int64_t{C} * R;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
 
   // softmax.tile:5  e = exp(row - max(row))
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_sub]);
-        if (is_within(c_el, C)) {
-          max_row = OpMax<float>::combine(max_row, row);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_row = OpMax<float>::combine(max_row, row);
+          }
         }
       }
     }
@@ -1104,25 +1482,37 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
     shared.max_row_partial[thread / 32] = max_row;
   }
   __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
 
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
 
   // softmax.tile:6  y[r, :] = e / sum(e)
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2 + c_at, x_end);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const int c_el = c_at + c_sub;
-        const float row = convert<float>(x_tile[c_sub]);
-        const float e = exp_fast(row - max_row);
-        if (is_within(c_el, C)) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
           sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (is_within(c_el, C)) {
+            sum_e += e;
+          }
         }
       }
     }
@@ -1132,29 +1522,43 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
     shared.sum_e_partial[thread / 32] = sum_e;
   }
   __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
 
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at_3 = x + int64_t{C} * r;
+  const int x_room_3 = window_room(x_at_3, x + int64_t{C} * R);
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   bf16_t* const y_at = y + int64_t{C} * r;
-  for (int c_at = c_lane * kWidthC - c_shift; c_at < C; c_at += kThreadsC * kWidthC) {
+  const Divisor by_sum_e = divisor(sum_e);
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
     if (c_at < C) {
-      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3 + c_at, x_end);
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_3, c_at, x_room_3);
       Vector<float, kWidthC> y_out;
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = convert<float>(x_tile[c_sub]);
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
-      store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
     }
   }
 }
 
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -1211,6 +1615,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   }
   sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
@@ -1221,7 +1626,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = convert<float>(x_tile_again[c_sub]);
         const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+        y_out[c_sub] = div_by(e, by_sum_e);
       }
       store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
@@ -1229,8 +1634,8 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
+__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
   struct Shared {
@@ -1296,6 +1701,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   __syncthreads();  // sum_e_partial is written before it is read
   sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
@@ -1306,15 +1712,102 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = convert<float>(x_tile_again[c_sub]);
         const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_fast(e, sum_e);
+        y_out[c_sub] = div_by(e, by_sum_e);
       }
       store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
   }
 }
 
-__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
+__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C) {
+  constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 1;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_single<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile[c_step][c_sub]);
+        max_row = OpMax<float>::combine(max_row, row);
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        sum_e += e;
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile_again = reload<2>(x_tile[c_step]);
+      Vector<float, kWidthC> y_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = convert<float>(x_tile_again[c_sub]);
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1347,7 +1840,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     shared.max_row_partial[thread / 32] = max_row;
   }
   __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
@@ -1370,13 +1863,14 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     shared.sum_e_partial[thread / 32] = sum_e;
   }
   __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
 
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at_3 = x + int64_t{C} * r;
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
   for (int c_at = c_lane * kWidthC; c_at < C; c_at += kThreadsC * kWidthC) {
     const Vector<bf16_t, kWidthC> x_tile = load_single<kWidthC>(x_at_3 + c_at);
     Vector<float, kWidthC> y_out;
@@ -1384,7 +1878,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
       const float row = convert<float>(x_tile[c_sub]);
       const float e = exp_fast(row - max_row);
-      y_out[c_sub] = div_fast(e, sum_e);
+      y_out[c_sub] = div_by(e, by_sum_e);
     }
     store_single(y_at + c_at, convert_vector<bf16_t>(y_out));
   }
@@ -1430,90 +1924,90 @@ softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int 
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_3</*kThreadsC=*/512>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_3</*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3(x, y, R, C);
+  softmax_body_4(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
 softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_6</*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_6</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_6</*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/512>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/1024>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6(x, y, R, C);
+  softmax_body_8(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7(x, y, R, C);
+  softmax_body_9(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kStepsC=*/16, /*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_11(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_9(x, y, R, C);
+  softmax_body_12(x, y, R, C);
 }
 
 // kernel end
@@ -1674,11 +2168,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       if (c_at < c_end) {
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float t = convert<float>(x_tile[c_step][c_sub]);
-          max_t = OpMax<float>::combine(max_t, t);
-        }
+        max_t = OpMax<float>::combine(max_t, max_of_vector(x_tile[c_step]));
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
@@ -1702,10 +2192,10 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       if (c_at < c_end) {
-        const Vector<bf16_t, kWidthC> x_tile_again = reload<1>(x_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
         #pragma unroll
         for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float t = convert<float>(x_tile_again[c_sub]);
+          const float t = x_tile_wide[c_sub];
           sum_tile += exp_fast(t - ref);
         }
       }
@@ -1728,15 +2218,17 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
     const bf16_t* const x_at_2 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const y_at = y + int64_t{C} * r + int64_t{BC} * c_tile_2;
+    const Divisor by_l = divisor(l);
     #pragma unroll
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
       if (c2_at < c2_end) {
         const Vector<bf16_t, kWidthC2> x_tile_2 = load_aligned<kWidthC2>(x_at_2 + c2_at);
         Vector<float, kWidthC2> y_out;
+        const Vector<float, kWidthC2> x_tile_2_wide = widen_vector(x_tile_2);
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
-          y_out[c2_sub] = div_fast(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), l);
+          y_out[c2_sub] = div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l);
         }
         store_aligned(y_at + c2_at, convert_vector<bf16_t>(y_out));
       }
@@ -1842,6 +2334,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
     const bf16_t* const x_at_2 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const y_at = y + int64_t{C} * r + int64_t{BC} * c_tile_2;
+    const Divisor by_l = divisor(l);
     #pragma unroll 4
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -1850,7 +2343,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
         Vector<float, kWidthC2> y_out;
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
-          y_out[c2_sub] = div_fast(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), l);
+          y_out[c2_sub] = div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l);
         }
         store_single(y_at + c2_at, convert_vector<bf16_t>(y_out));
       }

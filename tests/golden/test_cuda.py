@@ -17,14 +17,15 @@ HERE = Path(__file__).resolve().parent
 SAMPLES = sorted((HERE.parents[1] / "samples").glob("*.tile"))
 NOT_YET = {"E0510", "E0512", "E0513", "E0514"}
 """Codes of what has no CUDA form yet, or none for the default architecture."""
-FOR_WARPGROUPS = {
+FOR_SM_90A = {
     "attention": ("attention", {}),
     "attention_causal": ("attention", {"CAUSAL": "true"}),
     "gemm": ("gemm", {}),
     "gemm_bias_relu": ("gemm_bias_relu", {}),
     "gemm_skinny": ("gemm_skinny", {}),
+    "softmax": ("softmax", {}),
 }
-"""Golden files for sm_90a, products of warpgroups fed by bulk copies, with the sample and settings of each."""
+"""Golden files for sm_90a, with the sample and settings of each: products of warpgroups fed by bulk copies, rows in clusters."""
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -39,9 +40,9 @@ def test_the_text_is_the_golden_one(sample: Path, golden: Golden) -> None:
     golden(path, text)
 
 
-@pytest.fixture(params=FOR_WARPGROUPS)
-def warpgroup_text(request: pytest.FixtureRequest) -> tuple[Path, str]:
-    name, defines = FOR_WARPGROUPS[request.param]
+@pytest.fixture(params=FOR_SM_90A)
+def sm_90a_text(request: pytest.FixtureRequest) -> tuple[Path, str]:
+    name, defines = FOR_SM_90A[request.param]
     sample = HERE.parents[1] / "samples" / f"{name}.tile"
     settings = "".join(f" -D {n}={v}" for n, v in defines.items())
     command = f"tilec compile {sample.name} --arch sm_90a{settings}"
@@ -49,14 +50,14 @@ def warpgroup_text(request: pytest.FixtureRequest) -> tuple[Path, str]:
     return HERE / f"{request.param}.sm_90a.cu", text
 
 
-def test_the_text_for_warpgroups_is_the_golden_one(
-    warpgroup_text: tuple[Path, str], golden: Golden
+def test_the_text_for_sm_90a_is_the_golden_one(
+    sm_90a_text: tuple[Path, str], golden: Golden
 ) -> None:
-    golden(*warpgroup_text)
+    golden(*sm_90a_text)
 
 
-def test_nvcc_takes_the_text_for_warpgroups(warpgroup_text: tuple[Path, str]) -> None:
+def test_nvcc_takes_the_text_for_sm_90a(sm_90a_text: tuple[Path, str]) -> None:
     """No warning, spill, stack frame, or product that ptxas makes wait."""
-    _, text = warpgroup_text
+    _, text = sm_90a_text
     built = compile_cubin(text, "sm_90a", toolchain=find_toolchain(), options=STRICT)
     assert losses(built.ptxas) == ()

@@ -61,6 +61,14 @@ def test_memory(library: Library) -> None:
     checks.check_memory(library)
 
 
+def test_words(library: Library) -> None:
+    checks.check_words(library)
+
+
+def test_divisors(library: Library) -> None:
+    checks.check_divisors(library)
+
+
 def test_integers(library: Library) -> None:
     checks.check_integers(library)
 

@@ -248,7 +248,7 @@ def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
         first, number = f"{first} / kCluster", f"cluster_rank() * kCtaThreads + {number}"
     if kernel.batch > 1:
         first += " * kInstances + thread / kGroup"
-    grid = decode(kernel, writer.renderer, words, first, "live" in words)
+    grid = [] if kernel.queue else decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, f"const int thread = {number};")
     return [*lanes, *grid]

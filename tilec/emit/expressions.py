@@ -276,10 +276,8 @@ class Renderer:
             return Text(f"{_WRAPPING[op]}({joined})")
         if op in _FUNCTIONS and (op != "pow" or not rep.is_float):
             return Text(f"{_FUNCTIONS[op]}({joined})")
-        if op == "is_within":
-            return Text(f"is_within({joined})")
-        if op == "fma":
-            return Text(f"fma({joined})")
+        if op in ("is_within", "fma", "div_by"):
+            return Text(f"{op}({joined})")
         return Text(f"{op}_{expr.math}({joined})")
 
     def _logic(self, op: str, rep: DType, args: list[Text]) -> Text:

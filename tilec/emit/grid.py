@@ -73,6 +73,15 @@ def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) ->
     return [head, *decode(walked, render, words, number), *tail]
 
 
+def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
+    """The head of the loop over the instances that a cluster is given, and what it declares."""
+    total = render.sym(kernel.instances).at(4)
+    return [
+        f"while (item < {total}) {{",
+        *decode(kernel, render, words, "item"),
+    ]
+
+
 def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:
     """The trip number, from the last one down where later trips take longer."""
     if digit.paired:

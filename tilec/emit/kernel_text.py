@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import instance_loop
+from tilec.emit.grid import instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -122,7 +122,7 @@ class KernelWriter:
                 text = macro(op, self, axis, self.block(head), self.block(rest))
             case k.Loop():
                 text = macro(op, self, self.block(op.body))
-            case k.IfUniform():
+            case k.IfUniform() | w.IfWhole():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case k.IfAnyLane():
                 text = macro(op, self, self.block(op.then))
@@ -130,6 +130,11 @@ class KernelWriter:
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
                 around = "\n".join(instance_loop(self.kernel, self.renderer, words))
+                text = macro(op, self, around, inner)
+            case k.InstanceQueue():
+                inner = self.block(op.body)
+                words = set(re.findall(r"\w+", inner))
+                around = "\n".join(queue_loop(self.kernel, self.renderer, words))
                 text = macro(op, self, around, inner)
             case a.Roles():
                 consumer = self.block(op.consumer)
@@ -303,7 +308,10 @@ class KernelWriter:
         inner = [e for part in op.body if isinstance(part, k.Elements) for e in part.body]
         return any(isinstance(part, k.Let) for part in (*op.body, *inner)) or any(
             (
-                isinstance(part, k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload)
+                isinstance(
+                    part,
+                    k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload | k.WidenVector,
+                )
                 and part.target.local
             )
             or (isinstance(part, k.Declare) and part.fragment.local)
@@ -318,7 +326,7 @@ class KernelWriter:
         """First coordinate of a thread on a walked axis."""
         lane = axis.lane if axis.layout.threads > 1 else "0"
         start = f"{lane} * kWidth{axis.suffix}" if axis.vectorised and lane != "0" else lane
-        return f"{start} - {axis.shift}" if axis.windowed else start
+        return f"window_at({start}, {axis.shift})" if axis.windowed else start
 
     def stride(self, axis: k.LoopAxis) -> str:
         """What a walked axis advances by."""
@@ -339,7 +347,7 @@ class KernelWriter:
             if axis.vectorised:
                 text = f"({text})"
         text = f"{text} * kWidth{axis.suffix}" if axis.vectorised else text
-        return f"{text} - {axis.shift}" if axis.windowed else text
+        return f"window_at({text}, {axis.shift})" if axis.windowed else text
 
     @staticmethod
     def _step_parts(axis: k.LoopAxis) -> list[str]:

@@ -215,6 +215,9 @@ class LauncherContext:
             return grid, []
         call = f"host_limit_to_resident(&{self._ctas}, {launch.resident}, {launch.cluster})"
         lines = [f"int64_t {self._ctas} = {grid};", *self._tried(call)]
+        if launch.cluster > 2:  # multiprocessors come in pairs
+            held = f"{launch.block}, {launch.shared_bytes}, {launch.cluster}"
+            lines += self._tried(f"host_limit_to_clusters<{launch.kernel}>(&{self._ctas}, {held})")
         if launch.even:
             total = self.host.size(launch.grid)
             lines.append(

@@ -118,8 +118,10 @@ class Counter:
                 self._branch(op, place)
             case a.Roles():
                 self._roles(op, place)
-            case a.Instances():
+            case a.Instances() | k.InstanceQueue():
                 self.block(op.body, replace(place, scope=None))
+            case w.IfWhole():
+                self.block(op.then, place)  # all vectors but a row's first and last
             case _:
                 self._leaf(op, place)
 
@@ -206,6 +208,8 @@ class Counter:
                 self._expression(op.value, work, place)
             case k.Assign():
                 self._expression(op.value, work, place)
+            case k.LetDivisor():
+                self._expression(k.Apply("div", (op.value, op.value), op.value.rep), work, place)
             case k.Accumulate():
                 self._expression(op.value, work, place)
                 fused = isinstance(op.value, k.Apply) and op.value.op == "mul"

@@ -172,6 +172,32 @@ class Reload(Op):
 
 
 @dataclass(frozen=True)
+class WidenVector(Op):
+    """The current vector of `source` as floats; `walk` as in Reload, 0 for the first one."""
+
+    target: Fragment
+    source: Fragment
+    walk: int
+
+
+@dataclass(frozen=True)
+class AccumulateVector(Op):
+    """`target = target op …` of all elements of the current vector of `source`. `op` is max or min."""
+
+    target: Fragment
+    op: str
+    source: Fragment
+
+
+@dataclass(frozen=True)
+class LetDivisor(Op):
+    """What many elements are divided by, prepared once: `name` stands for `value` as the second argument of `div_by`."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
 class StoreVector(Op):
     """The current vector of `source`, converted to `rep`, to `pointer + offset`; as LoadVector."""
 
@@ -455,12 +481,55 @@ class CtaSync(Op):
 
 @dataclass(frozen=True)
 class ClusterArrive(Op):
-    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are."""
+    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are. `memory`: it has read
+    and written what it has to, too."""
+
+    memory: bool = False
 
 
 @dataclass(frozen=True)
 class ClusterWait(Op):
-    """All threads of the cluster have arrived."""
+    """All threads of the cluster have arrived; `memory` as in ClusterArrive."""
+
+    memory: bool = False
+
+
+@dataclass(frozen=True)
+class InstanceQueue(Op):
+    """The body for instance `item`, the number of this cluster first, then for those that the cluster is given: each turn draws the
+    next one (DrawItem), tells it to the other CTAs (AnnounceItem) and learns it (TakeItem), `counter` counting what is given out."""
+
+    counter: str
+    body: tuple[Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return _collect(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return _collect(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class DrawItem(Op):
+    """`drawn` of the cluster's first thread: the next instance that no cluster has."""
+
+    counter: str
+
+
+@dataclass(frozen=True)
+class AnnounceItem(Op):
+    """`drawn` to every CTA of the cluster, by its first warp."""
+
+    buffer: str
+
+
+@dataclass(frozen=True)
+class TakeItem(Op):
+    """`following`: the instance that was announced in this turn."""
+
+    buffer: str
 
 
 @dataclass(frozen=True)
@@ -528,6 +597,8 @@ class Kernel:
     """name of the grid's digit whose neighbouring trips the CTAs of a cluster take"""
     early: bool = False
     """begins while the grid in front of it ends, and waits for that one itself before it touches memory"""
+    queue: str = ""
+    """the temp with the counter by which resident clusters are given one instance after the other, "" where each has one"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property

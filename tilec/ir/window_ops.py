@@ -18,26 +18,50 @@ class WindowShift(k.Op):
 
 
 @dataclass(frozen=True)
+class WindowRoom(k.Op):
+    """`const int name`: the elements from `pointer` to the end of its tensor, which is `tensor + total`."""
+
+    name: str
+    pointer: str
+    tensor: str
+    total: k.Expr
+
+
+@dataclass(frozen=True)
 class LoadWindow(k.Op):
-    """The aligned vector of a window at `pointer + offset`, nothing of it behind `end`, a pointer. What lies in front of the row or
-    behind it is whatever is there."""
+    """The aligned vector of a window at the current coordinate of its row at `pointer`, nothing of it from `room` on, a variable.
+    What lies in front of the row or behind it is whatever is there."""
 
     target: k.Fragment
     pointer: str
-    offset: k.Expr
-    end: str
+    room: str
     guards: tuple[k.Expr, ...] = ()
 
 
 @dataclass(frozen=True)
 class LoadShifted(k.Op):
     """The elements at the current coordinates of a windowed axis, whose vectors lie across two aligned ones of the row at `pointer`;
-    zeros in front of the row and from `count` on."""
+    zeros in front of the row and from `count` on. `whole`: all of them exist, and as many behind them as one access of `access`
+    bytes may reach."""
 
     target: k.Fragment
     pointer: str
     count: k.Expr
+    access: int
     guards: tuple[k.Expr, ...] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class IfWhole(k.Op):
+    """`then` where the current vector of a windowed axis and `reach` elements behind it are all among the first `count`, `otherwise`
+    where not: at the edges of a row."""
+
+    axis: k.LoopAxis
+    count: k.Expr
+    reach: int
+    then: tuple[k.Op, ...]
+    otherwise: tuple[k.Op, ...]
 
 
 @dataclass(frozen=True)

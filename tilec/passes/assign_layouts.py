@@ -115,6 +115,7 @@ class Assignment:
         self.transport = transport
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
+        before: tuple[Sym, Sym] | None = None
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -132,8 +133,10 @@ class Assignment:
                     batch,
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
+                    beyond=before,
                 )
             )
+            before = bound
         return result
 
     def _window(self) -> Window | None:
@@ -230,7 +233,7 @@ class Assignment:
             return []
         return [
             (threads, steps, ctas)
-            for threads, steps, ctas in cluster_levels(self.target, self.transport)
+            for threads, steps, ctas in cluster_levels(self.target, self.transport, self._streams())
             if held * steps <= self._budget(threads)
         ]
 
@@ -239,7 +242,8 @@ class Assignment:
         held = self._held_words(width)
         result = []
         transport = "aligned" if self.wide == 1 else self.transport
-        for threads, steps in levels(transport, self._streams(), self.window is not None):
+        clusters = bool(self._clusters(width))
+        for threads, steps in levels(transport, self._streams(), self.window is not None, clusters):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)

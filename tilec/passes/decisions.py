@@ -221,7 +221,7 @@ class _Walk:
                 self.block(op.producer, place)
                 self.filling = False
                 self.block(op.consumer, place)
-            case Instances():
+            case Instances() | k.InstanceQueue():
                 self.block(op.body, place)
             case k.IfUniform():
                 self._branch(op, place)
@@ -251,6 +251,9 @@ class _Walk:
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
                 self._reads(op.value, place)
+            case k.AccumulateVector():
+                how = f"{op.op} of whole words in each thread's registers"
+                self.note(place, what="reduction", how=how)
             case k.Accumulate():
                 self.note(place, what="reduction", how=f"{op.op} in each thread's registers")
                 self._reads(op.value, place)
@@ -300,7 +303,7 @@ class _Walk:
         loaded = [x.target for x in op.body if isinstance(x, k.LoadVector)]
         stores = (x for x in op.body if isinstance(x, k.StoreTile) and x.source in loaded)
         staged = next(stores, None)
-        for inner in op.body:
+        for inner in _with_edges(op.body):
             if inner is staged:
                 continue
             own = inner.span if inner.span.source.text else place.span
@@ -432,6 +435,15 @@ class _Walk:
                     )
                 case _:
                     pass
+
+
+def _with_edges(body: tuple[k.Op, ...]) -> Iterator[k.Op]:
+    """The ops of a walk, of a window's two forms the one for its edges, which says all that is masked."""
+    for op in body:
+        if isinstance(op, w.IfWhole):
+            yield from op.otherwise
+        else:
+            yield op
 
 
 def _trips(place: _Place) -> str | None:

@@ -25,17 +25,25 @@ TWO_STREAMS = (
 """The same where a step reads two vectors, both of which are in flight at once."""
 
 MORE_STREAMS = (
-    (16, 2), (32, 2), (64, 2), (128, 2), (256, 2), (256, 4), (512, 4), (512, 8), (1024, 8),
+    (16, 2), (32, 2), (32, 4), (128, 2), (128, 4), (256, 4), (512, 4), (512, 8), (1024, 8),
 )  # fmt: skip
-"""The same for three or more."""
+"""The same for three or more. Rows of 2 KB and 8 KB as four vectors a thread: fewer instructions for reductions, and more bytes in
+flight, than two vectors of twice the threads."""
 
 WINDOWS = ((16, 3), (32, 3), (32, 5), (64, 5), (128, 5), (256, 5), (512, 5), (1024, 5))
 """For windows, which reach one vector further than the row."""
 
-CLUSTERS = ((512, 8, 4), (512, 8, 8), (1024, 8, 8))
-"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size: two CTAs on an SM as long as the row allows it."""
+CLUSTERS = ((512, 8, 4), (512, 8, 8), (512, 8, 16))
+"""(threads, vectors per thread, CTAs) for rows that a cluster holds, by size, two CTAs on an SM. More than eight CTAs must be allowed by the launch."""
 
-CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (1024, 5, 8))
+CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (512, 8, 16))
+"""The same where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
+is combined with, which the L1 cache does not hold; half of that is read by each CTA of a cluster."""
+
+LARGEST = (1024, 8)
+"""The level that those clusters take the place of."""
+
+CLUSTERS_OF_WINDOWS = ((512, 5, 4), (512, 5, 8), (512, 5, 16))
 """The same for windows."""
 
 SINGLES = ((32, 8), (128, 8), (256, 16), (512, 16), (1024, 16), (1024, 32))
@@ -60,23 +68,35 @@ REGISTERS_OF_SHIFTS = 16
 """More of them where several vectors are shifted in each of many steps."""
 
 
-def levels(transport: Transport, streams: int, windows: bool) -> tuple[tuple[int, int], ...]:
-    """(threads, vectors or elements per thread) by size. `windows`: rows that start anywhere have levels of their own."""
+MANY_WORDS = 32
+"""Registers of a row's part with which the shifts of fewer steps need them too."""
+
+
+def levels(
+    transport: Transport, streams: int, windows: bool, clusters: bool = False
+) -> tuple[tuple[int, int], ...]:
+    """(threads, vectors or elements per thread) by size. `windows`: rows that start anywhere have levels of their own;
+    `clusters`: longer rows are held by clusters."""
     match transport:
         case "aligned":
-            return (ONE_STREAM, TWO_STREAMS, MORE_STREAMS)[min(max(streams, 1), 3) - 1]
+            found = (ONE_STREAM, TWO_STREAMS, MORE_STREAMS)[min(max(streams, 1), 3) - 1]
+            return tuple(x for x in found if x != LARGEST) if clusters and streams >= 3 else found
         case "window":
             return WINDOWS
         case "single":
             return FEW_SINGLES if windows else SINGLES
 
 
-def cluster_levels(target: Target, transport: Transport) -> tuple[tuple[int, int, int], ...]:
+def cluster_levels(
+    target: Target, transport: Transport, streams: int
+) -> tuple[tuple[int, int, int], ...]:
     """(threads, vectors per thread, CTAs) for longer rows, by size; none where the target
     has no clusters, or too few registers for them."""
     if "row_clusters" not in target.features or transport == "single":
         return ()
-    return CLUSTERS if transport == "aligned" else CLUSTERS_OF_WINDOWS
+    if transport == "window":
+        return CLUSTERS_OF_WINDOWS
+    return CLUSTERS_OF_MORE_STREAMS if streams >= 3 else CLUSTERS
 
 
 def least_cta(steps: int) -> int:
@@ -89,7 +109,8 @@ def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
     a window (0: they are not)."""
     registers = REGISTERS_OF_ROWS + words * 3 // 2
     if window:
-        shifts = REGISTERS_OF_SHIFTS if streams >= 3 and steps >= 4 else 0
+        many = steps >= 4 or words >= MANY_WORDS
+        shifts = REGISTERS_OF_SHIFTS if streams >= 3 and many else 0
         return max(window, registers) + shifts
     if streams >= 3 and steps < 8:
         registers += REGISTERS_OF_STREAMS

@@ -3,7 +3,7 @@
 Tile IR   eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · retire · synchronize
+Kernel IR lower · retire · synchronize · queue
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
@@ -29,8 +29,8 @@ from tilec.ir.launch import (
     Workspace,
     product,
 )
-from tilec.ir.symbolic import Sym, Var, ceildiv
-from tilec.passes import eliminate_dead, hoist, retire, sink_stores, synchronize
+from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.passes import eliminate_dead, hoist, queue, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
@@ -68,6 +68,8 @@ class Lowered:
     programs: tuple[t.Program, ...]
     """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
+    temps: tuple[t.Tensor, ...] = ()
+    """tensors of the workspace beside the program's own"""
 
 
 def run(
@@ -91,6 +93,8 @@ def run(
     steps: list[Step] = []
     decisions: list[Mapping[str, object]] = []
     warnings: list[Diagnostic] = []
+    counter = queue.counter_name(program)
+    queued: list[tuple[Sym, Sym]] = []
     for number, nest in enumerate(program.nests):
         nest = _cleaned(program, nest, snapshot)
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
@@ -114,6 +118,7 @@ def run(
         warnings += rereads(nest, axes, placement, variants)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
+        longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         for form in (*forms, *beside):
@@ -131,6 +136,10 @@ def run(
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
+            if "row_queue" in target.features and variant.beyond is not None:
+                kernel = queue.run(kernel, counter)
+                snapshot("queue", kernel)
+                longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
@@ -141,8 +150,16 @@ def run(
                 describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
+        if longer:
+            queued.append(queue.shortest(longer))
+            cleared = queue.cleared(counter, base, suffix)
+            kernels.append(cleared)
+            programs.append(program)
+            clearing = _clearing(cleared, *queued[-1], sym_min([instances, 1]), numeric)
+            steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
-    workspace, total = _workspace(program, numeric)
+    temps = queue.temps(counter, queued)
+    workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
     return Lowered(
         tuple(kernels),
         TargetPlan(target.arch, tuple(steps)),
@@ -151,6 +168,7 @@ def run(
         tuple(decisions),
         tuple(programs),
         tuple(warnings),
+        temps,
     )
 
 
@@ -318,11 +336,19 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if form is not None else 0,
+        1 if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,
     )
+
+
+def _clearing(
+    kernel: k.Kernel, extent: Sym, capacity: Sym, grid: Sym, numeric: Callable[[Sym], Sym]
+) -> Launch:
+    """The launch that clears the counter of a queue, where rows are long enough for one and there is any."""
+    condition = t.HostOp(">", (extent, capacity))
+    return Launch(kernel.name, _numbers(condition, numeric), grid, kernel.threads, kernel.arguments)
 
 
 def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
@@ -377,16 +403,18 @@ def _workspace(
 def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
     """The launch plan of a program compiled for one or several targets."""
     numeric = Facts.of(program).numeric
+    largest = max(lowered, key=lambda x: len(x.workspace))
+    temps = {temp.name: temp for x in lowered for temp in x.temps}
     return LaunchPlan(
         program.name,
-        program.tensors,
+        (*program.tensors, *temps.values()),
         program.dims,
         program.scalars,
         tuple(x.target for x in lowered),
         stride_scalars(program),
         tuple(replace(c, condition=_host_numbers(c.condition, numeric)) for c in program.contracts),
-        lowered[0].workspace,
-        lowered[0].workspace_bytes,
+        largest.workspace,
+        largest.workspace_bytes,
     )
 
 

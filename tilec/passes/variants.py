@@ -46,4 +46,6 @@ class Variant:
     positive: tuple[Sym, ...] = ()
     """sizes known to be positive under `condition`"""
     window: Window | None = None
+    beyond: tuple[Sym, Sym] | None = None
+    """an extent, and how much of it the variants in front take"""
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -16,6 +16,10 @@ from tilec.runtime.launching import MAP_BYTES, ConcreteLaunch, ConcreteMap
 
 _INTERLEAVE_NONE, _FILL_ZEROS, _PROMOTION_128 = 0, 0, 2
 _MOST_SHARED = 8
+_LARGE_CLUSTERS = 14
+
+PORTABLE_CLUSTER = 8
+"""CTAs of a cluster that every device with clusters takes; more must be allowed for each function (CUDA C++ Programming Guide)."""
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 
 
@@ -84,6 +88,10 @@ class CudaDriver:
         if launch.shared_bytes:
             shared = ctypes.c_int(launch.shared_bytes)
             self._call("cuFuncSetAttribute", function, ctypes.c_int(_MOST_SHARED), shared)
+        if launch.cluster > PORTABLE_CLUSTER:
+            self._call(
+                "cuFuncSetAttribute", function, ctypes.c_int(_LARGE_CLUSTERS), ctypes.c_int(1)
+            )
         return DriverLaunch(self, function, launch)
 
     def launch(self, function: Any, launch: ConcreteLaunch, addresses: Any, stream: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from tilec.runtime.cuda_driver import DriverError, DriverLaunch, cuda_driver
+from tilec.runtime.cuda_driver import PORTABLE_CLUSTER, DriverError, DriverLaunch, cuda_driver
 from tilec.runtime.launching import ConcreteLaunch, architecture_for
 from tilec.source.diagnostics import TileError, fail
 
@@ -184,7 +184,8 @@ class Gpu:
         prepared: list[tuple[Any, ConcreteLaunch]] = []
         for launch in launches:
             try:
-                make = self._driver_launch if launch.has_maps else self._function
+                direct = launch.has_maps or launch.cluster > PORTABLE_CLUSTER
+                make = self._driver_launch if direct else self._function
                 prepared.append((make(module, launch), launch))
             except (self.driver.Error, DriverError, AttributeError) as error:
                 raise refused(f"preparing `{launch.kernel}`", error) from error

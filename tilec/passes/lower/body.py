@@ -17,6 +17,7 @@ from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
+from tilec.passes.lower import edges, packed
 from tilec.passes.lower.access import (
     AddressBuilder,
     Guards,
@@ -327,6 +328,7 @@ class Body(AddressBuilder):
     ) -> None:
         """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
         around = guards.vector
+        inside = self._cheaper(guards, inside)
         body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
         if inside or self.elements:
             body.append(
@@ -337,9 +339,19 @@ class Body(AddressBuilder):
                 )
             )
         body += [without(op, around) for op in after]
-        loop = k.TileLoop(self._nesting(), tuple(around), tuple(body), parts, span=span)
+        ops = packed.extremes(edges.without_masks(tuple(body), self.axes))
+        loop = k.TileLoop(self._nesting(), tuple(around), ops, parts, span=span)
         self.context.out.append(whole_or_cut(loop, span))
         self.context.names.release(self.local_names)
+
+    def _cheaper(self, guards: Guards, inside: list[k.Op]) -> list[k.Op]:
+        """What words and common divisors spare the lanes; returns the sink's own ops."""
+        names = self.context.names
+        walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
+        packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
+        packed.prepare_divisors(walk, names.unique)
+        self.loads, self.elements = walk.loads, walk.elements
+        return walk.inside
 
     def _nesting(self) -> tuple[k.LoopAxis, ...]:
         """The axes as the loops nest. A vector that follows the inner axis alone is needed again in each trip of the outer one, and

@@ -83,8 +83,8 @@ class Context:
     pointers: dict[str, bool] = field(default_factory=dict)
     """tensors used, and whether they are written"""
     used_syms: set[Var] = field(default_factory=set)
-    ends: dict[str, str] = field(default_factory=dict)
-    """pointers behind the last element of a tensor"""
+    rooms: dict[str, str] = field(default_factory=dict)
+    """variables that count the elements from a pointer to the end of its tensor"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

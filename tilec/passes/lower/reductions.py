@@ -85,6 +85,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.fragments[result.id] = target
 
 
+MANY_PARTIALS = 16
+"""Partials that the lanes of a warp combine among themselves: that many registers for them would drive others to memory."""
+
 CHAINS = 4
 """Independent accumulations of a thread where one would wait for itself at every element."""
 LONG_CHAIN = 8
@@ -247,8 +250,9 @@ def _through_shared(
     else:
         store = k.StoreShared(name, k.Index(write, I32), current, guards)
     _each(context, target, [store], op)
+    by_lanes = level.ctas > 1 or (digit.divisor == 1 and partials >= MANY_PARTIALS)
     combined = k.WarpCombine(
-        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, level.ctas > 1
+        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, by_lanes
     )
     _each(context, target, [k.Assign(target, combined)], op)
 

@@ -10,6 +10,10 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.lower.access import Address, Guards, coordinate
 from tilec.passes.lower.context import Context
 
+SHIFTED_ACCESS = {1: 8, 2: 8}
+"""Bytes of one access where a row's vectors lie across two aligned ones, by the size of an element (16 for larger ones): narrower
+accesses need fewer selections to shift what they brought, and more passes of the L1 cache."""
+
 
 def vector_access(address: Address, fast: k.LoopAxis) -> bool:
     """Whether whole vectors can be moved: contiguous, and cut off at most by upper bounds."""
@@ -38,12 +42,14 @@ def load_op(
     window = context.variant.window
     guards = tuple(address.guards.vector)
     if window is not None and id(op) in window.whole:
-        end = _end(context, op.access.tensor)
-        return w.LoadWindow(fragment, address.pointer, address.vector, end, guards, span=op.span)
+        room = _room(context, address.pointer, op.access.tensor)
+        return w.LoadWindow(fragment, address.pointer, room, guards, span=op.span)
     if window is not None and id(op) in window.shifted:
         count = _least([bound for _, bound in address.guards.tails])
         assert count is not None
-        return w.LoadShifted(fragment, address.pointer, count, guards, span=op.span)
+        size = fragment.rep.bits // 8
+        access = min(SHIFTED_ACCESS.get(size, 16), size * fast.layout.vector)
+        return w.LoadShifted(fragment, address.pointer, count, access, guards, span=op.span)
     return k.LoadVector(
         fragment,
         address.pointer,
@@ -90,19 +96,17 @@ def declare_window(context: Context) -> None:
     context.out.append(w.WindowShift(axis, context.names.spell(window.tensor), offset))
 
 
-def _end(context: Context, name: str) -> str:
-    """A pointer behind the last element of a tensor."""
-    if name not in context.ends:
-        tensor = context.program.tensor(name)
+def _room(context: Context, pointer: str, name: str) -> str:
+    """A variable that counts the elements from a row's start to the end of its tensor."""
+    if pointer not in context.rooms:
         total = Sym.of(1)
-        for dim in tensor.dims:
+        for dim in context.program.tensor(name).dims:
             total = total * dim
-        end = context.names.unique(f"{name}_end")
-        offset = context.index(total, wide=True)
+        room = context.names.unique(f"{name}_room")
         whole = context.names.spell(name)
-        context.out.append(k.Pointer(end, whole, tensor.dtype, offset, False))
-        context.ends[name] = end
-    return context.ends[name]
+        context.out.append(w.WindowRoom(room, pointer, whole, context.index(total, wide=True)))
+        context.rooms[pointer] = room
+    return context.rooms[pointer]
 
 
 def _least(bounds: list[k.Expr]) -> k.Expr | None:

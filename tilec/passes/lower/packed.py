@@ -1,0 +1,174 @@
+"""Walks of registers, made cheaper for the lanes: what whole words or one preparation can do for many elements.
+
+tile_loop c                              const Divisor by_sum_e = divisor(sum_e)
+  for each element                       tile_loop c
+    row = convert f32 x_tile        →      x_tile_wide = widen_vector x_tile
+    y = exp(row - m) / sum_e               for each element
+                                             row = x_tile_wide
+                                             y = div_by(exp(row - m), by_sum_e)
+
+A bf16 is the upper half of a float: two of them in a word are widened by one instruction each, where elements taken one by one
+cost two or three. A division by what all elements have in common becomes two multiplications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import window_ops as w
+from tilec.ir.dtypes import BF16, F32
+
+
+@dataclass
+class Walk:
+    """The parts of a walk: loads of vectors, and what is done for each element."""
+
+    loads: list[k.Op]
+    elements: list[k.Op]
+    inside: list[k.Op]
+    before: list[k.Op]
+    """prepared in front of the walk"""
+
+
+def packs(fragment: k.Fragment) -> bool:
+    """Whether two elements of a fragment's vectors make a word that is widened as a whole."""
+    fast = next((a for a in fragment.axes if a.vectorised), None)
+    return fragment.rep == BF16 and fast is not None and fast.layout.vector % 2 == 0
+
+
+LONG_WALK = 64
+"""Operations an element from which on each is widened in its turn: a whole wide vector would take registers for as long."""
+
+
+def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> None:
+    """Vectors all of whose uses for elements widen them are widened at once. `name` gives a free name."""
+    if _operations((walk.elements, walk.inside)) > LONG_WALK:
+        return
+    raw: set[k.Fragment] = set()
+    wanted: dict[k.Fragment, None] = {}
+    _find_uses((guards, walk.elements, walk.inside), raw, wanted)
+    for fragment in wanted:
+        if fragment in raw or not packs(fragment):
+            continue
+        fast = next(a for a in fragment.axes if a.vectorised)
+        wide = k.Fragment(name(f"{_stem(fragment.name)}_wide"), F32, (fast,), local=True)
+        source, number = fragment, 0
+        for op in walk.loads:
+            if isinstance(op, k.Reload) and op.target == fragment:
+                source, number = op.source, op.walk
+                walk.loads.remove(op)
+                break
+        walk.loads.append(k.WidenVector(wide, source, number))
+
+        def change(node: Any, fragment: k.Fragment = fragment, wide: k.Fragment = wide) -> Any:
+            return k.Element(wide, F32) if _widened(node) == fragment else node
+
+        walk.elements = [_rewritten(op, change) for op in walk.elements]
+        walk.inside = [_rewritten(op, change) for op in walk.inside]
+
+
+def prepare_divisors(walk: Walk, outside: Callable[[str], str]) -> None:
+    """Divisions by a variable that the walk does not change. `outside` gives a name that lasts behind the walk."""
+    inner = {op.name for op in walk.elements if isinstance(op, k.Let)}
+    found: dict[k.Local, k.Local] = {}
+
+    def change(node: Any) -> Any:
+        if (
+            isinstance(node, k.Apply)
+            and (node.op, node.rep, node.math) == ("div", F32, "fast")
+            and isinstance(node.args[1], k.Local)
+            and node.args[1].name not in inner
+        ):
+            by = node.args[1]
+            if by not in found:
+                found[by] = k.Local(outside(f"by_{by.name}"), F32)
+                walk.before.append(k.LetDivisor(found[by].name, by))
+            return replace(node, op="div_by", args=(node.args[0], found[by]))
+        return node
+
+    walk.elements = [_rewritten(op, change) for op in walk.elements]
+    walk.inside = [_rewritten(op, change) for op in walk.inside]
+
+
+def extremes(body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """The body of a walk in which a maximum or minimum of all elements is one of whole words, wherever it stands."""
+    result: list[k.Op] = []
+    for op in body:
+        if isinstance(op, w.IfWhole):
+            op = replace(op, then=extremes(op.then))
+        elif isinstance(op, k.Elements) and not op.guards and result:
+            found = _extreme(result[-1], op)
+            if found is not None:
+                result.pop()
+                op = found
+        result.append(op)
+    return tuple(result)
+
+
+def _extreme(before: k.Op, op: k.Elements) -> k.AccumulateVector | None:
+    """What `before`, which widens a vector, and the accumulation of its elements are together."""
+    *lets, last = op.body
+    if not isinstance(before, k.WidenVector) or not isinstance(last, k.Accumulate):
+        return None
+    value: k.Expr = k.Element(before.target, F32)
+    for let in lets:
+        if not isinstance(let, k.Let) or let.value != value:
+            return None
+        value = k.Local(let.name, let.rep)
+    if last.op not in ("max", "min") or last.value != value or last.target.axes:
+        return None
+    return k.AccumulateVector(last.target, last.op, before.source, span=op.span)
+
+
+def _widened(node: object) -> k.Fragment | None:
+    """The fragment whose element an expression converts to a float."""
+    if isinstance(node, k.Apply) and node.op == "convert" and node.rep == F32:
+        (arg,) = node.args
+        return arg.fragment if isinstance(arg, k.Element) else None
+    return None
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_again")
+
+
+def _find_uses(node: object, raw: set[k.Fragment], wanted: dict[k.Fragment, None]) -> None:
+    """Fragments whose elements are converted to floats, and those of which something else reads elements."""
+    if isinstance(node, tuple | list):
+        for item in node:
+            _find_uses(item, raw, wanted)
+    elif isinstance(node, k.Element):
+        raw.add(node.fragment)
+    elif (fragment := _widened(node)) is not None:
+        wanted[fragment] = None
+    elif is_dataclass(node) and not isinstance(node, k.Fragment):
+        for f in fields(node):
+            _find_uses(getattr(node, f.name), raw, wanted)
+
+
+def _operations(node: object) -> int:
+    """How many operations there are in ops and expressions."""
+    if isinstance(node, tuple | list):
+        return sum(map(_operations, node))
+    if not is_dataclass(node) or isinstance(node, k.Fragment):
+        return 0
+    inner = sum(_operations(getattr(node, f.name)) for f in fields(node))
+    return inner + isinstance(node, k.Apply)
+
+
+def _rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+    """The node with `change` made everywhere in it, innermost first."""
+    if isinstance(node, tuple):
+        return tuple(_rewritten(item, change) for item in node)
+    if not is_dataclass(node) or isinstance(node, k.Fragment):
+        return node
+    changed = {}
+    for f in fields(node):
+        old = getattr(node, f.name)
+        new = _rewritten(old, change)
+        if new is not old and new != old:
+            changed[f.name] = new
+    return change(replace(node, **changed) if changed else node)  # type: ignore[type-var]

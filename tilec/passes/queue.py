@@ -1,0 +1,152 @@
+"""Clusters that stay: each takes one instance after the other, as a counter gives them out.
+
+    cluster_arrive                                cluster_arrive
+    x_tile = load_vector x …                      instance_queue
+    sum_x = …                                       x_tile = load_vector x …
+    cluster_wait                                    draw_item
+    store_cluster sum_x_partial              →      sum_x = …
+    cta_sync (cluster)                              cluster_wait
+    sum_x = warp_combine sum_x_partial              announce_item
+    store_vector y …                                store_cluster sum_x_partial
+                                                    cta_sync (cluster)
+                                                    sum_x = warp_combine sum_x_partial
+                                                    take_item
+                                                    cluster_arrive
+                                                    store_vector y …
+                                                  cluster_wait
+
+A cluster starts only where all of its CTAs have room, so that one for each row leaves multiprocessors idle between rows: 5 to
+13 % on an H200. Rows by a fixed stride lose nearly as much, as the slower multiprocessors finish last. What a turn reads of the
+partial results is read before it arrives, and the next turn's are not written before all have: that wait lies behind the
+loads of its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.launch import PointerArgument
+from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
+
+ITEM = "next_item"
+"""Shared memory in which the CTAs of a cluster learn their next instance."""
+
+COUNTER = "item_counter"
+
+
+def run(kernel: k.Kernel, counter: str) -> k.Kernel:
+    """The kernel with its queue, which the tensor `counter` counts; as it is where it has no cluster with one exchange at least
+    that all of its instances make."""
+    body = kernel.body
+    waits = [n for n, op in enumerate(body) if isinstance(op, k.ClusterWait)]
+    if len(waits) != 1 or not isinstance(body[0], k.ClusterArrive):
+        return kernel
+    (wait,) = waits
+    syncs = [
+        n for n, op in enumerate(body) if isinstance(op, k.CtaSync) and op.cluster and n > wait
+    ]
+    pushed = {name for op in _all(body) if isinstance(op, k.StoreCluster) for name in op.writes}
+    reads = [n for n, op in enumerate(body) if pushed & set(op.reads)]
+    if not syncs or not reads:
+        return kernel
+    buffer = k.SharedBuffer(_free(kernel), I32, 1, "the next instance")
+    compute = next((n for n, op in enumerate(body) if _computes(op)), wait)
+    first = min(compute, wait)
+    turn = (
+        *body[1:first],
+        k.DrawItem(counter),
+        *body[first:wait],
+        k.ClusterWait(memory=True),
+        k.AnnounceItem(buffer.name),
+        *body[wait + 1 : reads[-1] + 1],
+        k.TakeItem(buffer.name),
+        k.ClusterArrive(memory=True),
+        *body[reads[-1] + 1 :],
+    )
+    queue = k.InstanceQueue(counter, turn)
+    return replace(
+        kernel,
+        body=(k.ClusterArrive(memory=True), queue, k.ClusterWait(memory=True)),
+        arguments=(*kernel.arguments, PointerArgument(counter)),
+        tensors=(*kernel.tensors, (counter, I32, True)),
+        shared=(*kernel.shared, buffer),
+        queue=counter,
+    )
+
+
+def counter_name(program: t.Program) -> str:
+    """The name of the counter among the workspace's tensors."""
+    name, number = COUNTER, 1
+    while name in program.names:
+        number += 1
+        name = f"{COUNTER}_{number}"
+    return name
+
+
+def shortest(beyond: list[tuple[Sym, Sym]]) -> tuple[Sym, Sym]:
+    """An extent, and from which size on one of several variants may be launched: those are all of one extent."""
+    return min(beyond, key=lambda pair: pair[1].constant or 0)
+
+
+def temps(counter: str, queued: list[tuple[Sym, Sym]]) -> tuple[t.Tensor, ...]:
+    """The counter, an element where rows are that long and none where they are not."""
+    if not queued:
+        return ()
+    count = Sym.of(0)
+    for extent, capacity in dict.fromkeys(queued):
+        count = count + sym_min([sym_max([extent - capacity, 0]), 1])
+    return (t.Tensor(counter, I32, (count,), "temp"),)
+
+
+def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
+    """A kernel that sets the counter to 0."""
+    thread = k.Index(Sym.of(Var("thread", "local")), I32)
+    store = k.StoreElement(
+        counter,
+        k.Literal_(0, I32),
+        k.Literal_(0, I32),
+        (k.Apply("eq", (thread, k.Literal_(0, I32)), BOOL),),
+    )
+    return k.Kernel(
+        "_".join(part for part in (base, "kernel_cleared", suffix) if part),
+        f"{base}_cleared_body",
+        32,
+        1,
+        1,
+        (),
+        (PointerArgument(counter),),
+        ((counter, I32, True),),
+        (),
+        Sym.of(1),
+        (),
+        (),
+        (),
+        (store,),
+    )
+
+
+def _free(kernel: k.Kernel) -> str:
+    taken = {b.name for b in kernel.shared} | {b.name for b in kernel.tiles}
+    name, number = ITEM, 1
+    while name in taken:
+        number += 1
+        name = f"{ITEM}_{number}"
+    return name
+
+
+def _computes(op: k.Op) -> bool:
+    """Whether an op works on what loads brought: from there on a thread waits for them."""
+    return isinstance(op, k.TileLoop) and any(
+        isinstance(inner, k.Elements | k.AccumulateVector) for inner in _all(op.body)
+    )
+
+
+def _all(ops: tuple[k.Op, ...]) -> Iterator[k.Op]:
+    for op in ops:
+        yield op
+        for name in ("body", "then", "otherwise"):
+            yield from _all(getattr(op, name, ()))
