@@ -304,6 +304,13 @@ template <class To, class From> To host_truncate(From x) {
   if (x <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
   return static_cast<To>(x);
 }
+struct { unsigned x, y, z; } gridDim = {1, 1, 1};
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, unsigned digits) {
+  const uint64_t bytes = uint64_t{high} << 32 | low;
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; ++i) picked |= uint32_t(bytes >> (digits >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return picked;
+}
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline int32_t __float2int_rz(float x) { return host_truncate<int32_t>(x); }
 inline int32_t __double2int_rz(double x) { return host_truncate<int32_t>(x); }
