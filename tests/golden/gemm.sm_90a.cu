@@ -1339,7 +1339,6 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1369,7 +1368,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1511,7 +1510,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -1528,7 +1526,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2008,7 +2006,6 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2038,7 +2035,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2175,7 +2172,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -2192,7 +2188,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll

@@ -1366,7 +1366,6 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1406,7 +1405,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1561,7 +1560,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
@@ -1588,7 +1586,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll

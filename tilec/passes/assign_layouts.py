@@ -32,6 +32,7 @@ from tilec.passes.levels import (
     registers_of_rows,
     registers_of_tiles,
     resident_ctas,
+    takes_queue,
 )
 from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.uses import all_ops
@@ -116,6 +117,7 @@ class Assignment:
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
         before: tuple[Sym, Sym] | None = None
+        stays = takes_queue(transport, self._streams())
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -133,7 +135,7 @@ class Assignment:
                     batch,
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
-                    beyond=before,
+                    beyond=before if stays else None,
                 )
             )
             before = bound

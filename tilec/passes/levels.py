@@ -40,6 +40,9 @@ CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (512, 8, 16))
 """The same where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
 is combined with, which the L1 cache does not hold; half of that is read by each CTA of a cluster."""
 
+CLUSTERS_OF_TWO_STREAMS = ((512, 8, 4), (512, 8, 8), (1024, 8, 8))
+"""The same where two are: a cluster for each row. A queue of rows costs such a kernel 2 to 7 % on an H200, where it gives others up to 8 %."""
+
 LARGEST = (1024, 8)
 """The level that those clusters take the place of."""
 
@@ -96,7 +99,14 @@ def cluster_levels(
         return ()
     if transport == "window":
         return CLUSTERS_OF_WINDOWS
+    if streams == 2:
+        return CLUSTERS_OF_TWO_STREAMS
     return CLUSTERS_OF_MORE_STREAMS if streams >= 3 else CLUSTERS
+
+
+def takes_queue(transport: Transport, streams: int) -> bool:
+    """Whether clusters of such rows stay and take one row after the other."""
+    return transport == "window" or streams != 2
 
 
 def least_cta(steps: int) -> int:

@@ -16,7 +16,7 @@ from tilec.ir import tile_ir as t
 from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import products_of
-from tilec.passes.products import ProductPlan, Staged
+from tilec.passes.products import InRegisters, ProductPlan, Staged
 
 STEP_BYTES = 32
 """Of the consumed axis that one instruction takes (PTX ISA, wgmma)."""
@@ -100,4 +100,9 @@ def start_product(
 
 def _first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
-    return f"warpgroup * {64 * blocks}" if form.warpgroups > 1 else "0"
+    if form.warpgroups == 1:
+        return "0"
+    # where one product is all that a loop does, its accumulators leave no register to keep the number in
+    chained = any(isinstance(p.a, InRegisters) for p in form.products.plans.values())
+    number = "warpgroup" if chained else "uniform_int(thread / 128)"
+    return f"{number} * {64 * blocks}"
