@@ -120,13 +120,6 @@ __device__ __forceinline__ To truncate_saturate(From x) {
   return a > b || a != a ? a : b;
 }
 
-/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
-/// the lowest byte.
-template <unsigned kDigits>
-__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
-  return __byte_perm(low, high, kDigits);
-}
-
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -467,34 +460,6 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v, int count) {
   store_vector_partial<alignof(T)>(p, v, count);
-}
-
-/// 1, of which the compiler knows no bit: every grid of ours has one row.
-[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
-
-/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
-/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
-/// next. The three upper bytes of opaque_one() are the zeros below an element.
-template <int kWalk = 0, int N>
-__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
-  static_assert(N % 2 == 0, "pairs");
-  Vector<float, N> result;
-#pragma unroll
-  for (int i = 0; i < N; i += 2) {
-    uint32_t word;
-    memcpy(&word, v.units + i, 4);
-    uint32_t low = word << 16;
-    uint32_t high = word & 0xffff0000u;
-    if constexpr (kWalk > 0) {
-      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
-      const uint32_t one = opaque_one();
-      low = byte_permute<0x1000u + kZero>(word, one);
-      high = byte_permute<0x3200u + kZero>(word, one);
-    }
-    result[i] = bitcast<float>(low);
-    result[i + 1] = bitcast<float>(high);
-  }
-  return result;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -1475,10 +1440,10 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           Vector<float, kWidthJ> c_out_wide;
-          const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile[j_step]);
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
+            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
+                + convert<float>(bias_tile[j_step][j_sub]), 0.0f);
           }
           c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
@@ -1627,10 +1592,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
           if (i_at < i_end && j_at < j_end) {
             const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
             Vector<float, kWidthJ> c_out;
-            const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
+              c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
+                  0.0f);
             }
             store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
           }
@@ -1880,10 +1845,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
         if (i_at < i_end) {
           const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
           Vector<float, kWidthJ> c_out;
-          const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
+            c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
+                0.0f);
           }
           store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
         }
@@ -1900,10 +1865,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const bf16_t* __restrict__
           const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
               j_end - j_at);
           Vector<float, kWidthJ> c_out;
-          const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
+            c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
+                0.0f);
           }
           store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
               j_end - j_at);

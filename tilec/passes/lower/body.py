@@ -348,7 +348,8 @@ class Body(AddressBuilder):
         """What words and common divisors spare the lanes; returns the sink's own ops."""
         names = self.context.names
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
-        packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
+        if self.context.variant.products is None:  # accumulators leave no registers to widen into
+            packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
         packed.prepare_divisors(walk, names.unique)
         self.loads, self.elements = walk.loads, walk.elements
         return walk.inside
