@@ -151,8 +151,8 @@ def test_clusters_that_the_launch_does_not_have() -> None:
     assert found.code == "E0945" and "clusters of 1 CTAs, and its attribute says 2" in found.message
     found = fault(pair(), Map(1, (32, 16), 128), x, y, grid=3, cluster=2)
     assert found.code == "E0945" and "3 CTAs in clusters of 2" in found.message
-    large = pair().replace("__cluster_dims__(2,", "__cluster_dims__(16,")
-    assert fault(large, Map(1, (32, 16), 128), x, y, grid=16, cluster=16).code == "E0945"
+    large = pair().replace("__cluster_dims__(2,", "__cluster_dims__(32,")
+    assert fault(large, Map(1, (32, 16), 128), x, y, grid=32, cluster=32).code == "E0945"
 
 
 def test_memory_is_ordered_by_the_barrier_of_a_cluster_that_says_so() -> None:

@@ -2246,9 +2246,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
       wgmma_commit();
 
-      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      const int size = ceil_div(T, BN);
-
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];
       #pragma unroll
@@ -3199,9 +3196,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
-
-      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      const int size = ceil_div(T, BN);
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       float l_2[kStepsI];

@@ -28,6 +28,16 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "what is loaded behind the bound is 0, which a sum ignores; a walk ends there by itself",
     ),
     (
+        r"guard < to <=",
+        r"LoadWindow \w+ if \(c_at < C\)",
+        "a vector that begins at the bound has no element to bring, and its load brings none",
+    ),
+    (
+        r"tail \+ 1",
+        r"LoadShifted (weight|bias)",
+        "elements behind the bound are computed and not stored",
+    ),
+    (
         r"guard dropped",
         r"if live$",
         "a group without an instance lies behind the bound of its axis too",

@@ -55,6 +55,8 @@ def lost(kernel: CompiledKernel, arch: str, wanted: Sequence[str]) -> list[Diagn
     for target in kernel.plan.targets:
         for step in target.steps if target.arch == arch else ():
             best = step.launches[0].kernel
+            if best not in described:
+                continue  # it only prepares what another kernel counts in
             for one in _lost(by_name[best], described[best], arch):
                 # a nest beside that of a kernel's products has none, and nothing to lose
                 if one.name in wanted and not (multiplies and one.no_product):

@@ -158,6 +158,8 @@ class _Statements:
                 lower_dot(context, op)
             case t.Constant():
                 context.bind_scalar(op.out, k.Literal_(op.value, op.out.type.dtype))
+            case t.FromSym() if self._only_compared(op):
+                pass
             case t.FromSym():
                 self._from_sym(op)
             case t.Scalar():
@@ -210,6 +212,11 @@ class _Statements:
                 raise not_compiled(op, context.nest.span)
 
     # ---- scalars
+
+    def _only_compared(self, op: t.FromSym) -> bool:
+        """Whether all that reads a size are comparisons that hold."""
+        users = self.context.definitions.users[op.out.id]
+        return bool(users) and all(isinstance(u, t.Elementwise) and self._holds(u) for u in users)
 
     def _holds(self, op: t.Elementwise) -> bool:
         """Whether a comparison of a size with a number is known to hold wherever this variant is launched."""
