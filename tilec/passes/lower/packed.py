@@ -72,6 +72,8 @@ def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> N
 
 def prepare_divisors(walk: Walk, outside: Callable[[str], str]) -> None:
     """Divisions by a variable that the walk does not change. `outside` gives a name that lasts behind the walk."""
+    if not _divides((walk.elements, walk.inside)):
+        return
     inner = {op.name for op in walk.elements if isinstance(op, k.Let)}
     found: dict[k.Local, k.Local] = {}
 
@@ -118,7 +120,12 @@ def _extreme(before: k.Op, op: k.Elements) -> k.AccumulateVector | None:
         if not isinstance(let, k.Let) or let.value != value:
             return None
         value = k.Local(let.name, let.rep)
-    if last.op not in ("max", "min") or last.value != value or last.target.axes:
+    if (
+        last.op not in ("max", "min")
+        or last.first is not None
+        or last.value != value
+        or last.target.axes
+    ):
         return None
     return k.AccumulateVector(last.target, last.op, before.source, span=op.span)
 
@@ -135,6 +142,20 @@ def _stem(name: str) -> str:
     return name.removesuffix("_again")
 
 
+_PARTS: dict[type, tuple[str, ...]] = {}
+
+
+def _parts(node: object) -> tuple[str, ...]:
+    """The fields of a node in which there are ops or expressions; none of what is no node."""
+    kind = type(node)
+    if kind not in _PARTS:
+        words = ("Expr", "Op", "TileAddress")
+        inner = is_dataclass(kind) and not issubclass(kind, k.Fragment)
+        found = fields(kind) if inner else ()  # type: ignore[arg-type]
+        _PARTS[kind] = tuple(f.name for f in found if any(word in str(f.type) for word in words))
+    return _PARTS[kind]
+
+
 def _find_uses(node: object, raw: set[k.Fragment], wanted: dict[k.Fragment, None]) -> None:
     """Fragments whose elements are converted to floats, and those of which something else reads elements."""
     if isinstance(node, tuple | list):
@@ -144,31 +165,36 @@ def _find_uses(node: object, raw: set[k.Fragment], wanted: dict[k.Fragment, None
         raw.add(node.fragment)
     elif (fragment := _widened(node)) is not None:
         wanted[fragment] = None
-    elif is_dataclass(node) and not isinstance(node, k.Fragment):
-        for f in fields(node):
-            _find_uses(getattr(node, f.name), raw, wanted)
+    else:
+        for name in _parts(node):
+            _find_uses(getattr(node, name), raw, wanted)
 
 
 def _operations(node: object) -> int:
     """How many operations there are in ops and expressions."""
     if isinstance(node, tuple | list):
         return sum(map(_operations, node))
-    if not is_dataclass(node) or isinstance(node, k.Fragment):
-        return 0
-    inner = sum(_operations(getattr(node, f.name)) for f in fields(node))
+    inner = sum(_operations(getattr(node, name)) for name in _parts(node))
     return inner + isinstance(node, k.Apply)
+
+
+def _divides(node: object) -> bool:
+    """Whether there is a division in ops and expressions."""
+    if isinstance(node, tuple | list):
+        return any(map(_divides, node))
+    if isinstance(node, k.Apply) and node.op == "div":
+        return True
+    return any(_divides(getattr(node, name)) for name in _parts(node))
 
 
 def _rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
     """The node with `change` made everywhere in it, innermost first."""
     if isinstance(node, tuple):
         return tuple(_rewritten(item, change) for item in node)
-    if not is_dataclass(node) or isinstance(node, k.Fragment):
-        return node
     changed = {}
-    for f in fields(node):
-        old = getattr(node, f.name)
+    for name in _parts(node):
+        old = getattr(node, name)
         new = _rewritten(old, change)
         if new is not old and new != old:
-            changed[f.name] = new
-    return change(replace(node, **changed) if changed else node)  # type: ignore[type-var]
+            changed[name] = new
+    return change(replace(node, **changed) if changed else node)
