@@ -42,11 +42,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
-[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
+/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
+[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
+  float z;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -335,10 +335,6 @@ __device__ __forceinline__ T neg_wrap(T x) {
   return static_cast<T>(WrapWord<T>(0) - static_cast<WrapWord<T>>(x));
 }
 
-/// |x| of a float.
-[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
-[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
-
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -419,24 +415,11 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
   }
 }
 
-/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
-/// it has a reciprocal that is neither denormal nor infinite.
-struct Divisor {
-  float scale;
-  float reciprocal;
-};
-
-/// y as a divisor.
-[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
-  const float size = abs_of(y);
-  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
-  return Divisor{scale, reciprocal_approx(y * scale)};
+/// x/y within 2 ulp.
+[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
+  return divide_full(x, y);
 }
-
-/// x / y within 2 ulp over the full range, as div_fast: two multiplications.
-[[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {
-  return x * y.scale * y.reciprocal;
-}
+[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
 
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
@@ -683,7 +666,6 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
   // dropout.tile:26  y[i] = where(u < keep, x[i].to(f32) / keep, 0.0)
   const bf16_t* const x_at = x + int64_t{BN} * i_tile;
   bf16_t* const y_at = y + int64_t{BN} * i_tile;
-  const Divisor by_keep = divisor(keep);
   if (i_end >= 1024) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -799,7 +781,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
         }
         store_aligned(y_at + i_at, convert_vector<bf16_t>(y_out));
       }
@@ -920,7 +902,7 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
           const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-          y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
+          y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
         }
         store_aligned_partial(y_at + i_at, convert_vector<bf16_t>(y_out), i_end - i_at);
       }
@@ -999,7 +981,6 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
   // dropout.tile:26  y[i] = where(u < keep, x[i].to(f32) / keep, 0.0)
   const bf16_t* const x_at = x + int64_t{BN} * i_tile;
   bf16_t* const y_at = y + int64_t{BN} * i_tile;
-  const Divisor by_keep = divisor(keep);
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = (i_step * kThreadsI + i_lane) * kWidthI;
@@ -1114,14 +1095,14 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
         const unsigned c3_11 = convert<unsigned>(p0_10);
         const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
         const float u = convert<float>(shift_right(bits, 8u)) * 5.960464477539063e-08f;
-        y_out[i_sub] = u < keep ? div_by(convert<float>(x_tile[i_sub]), by_keep) : 0.0f;
+        y_out[i_sub] = u < keep ? div_fast(convert<float>(x_tile[i_sub]), keep) : 0.0f;
       }
       store_single(y_at + i_at, convert_vector<bf16_t>(y_out));
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 dropout_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int N, float keep,
     unsigned seed) {
   dropout_body(x, y, N, keep, seed);

@@ -25,6 +25,8 @@ from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.axis_names import axis_names
 from tilec.passes.levels import (
+    LONG_WALK,
+    REGISTERS_OF_LONG_WALKS,
     Transport,
     cluster_levels,
     least_cta,
@@ -117,7 +119,7 @@ class Assignment:
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
         before: tuple[Sym, Sym] | None = None
-        stays = takes_queue(transport, self._streams())
+        stays = takes_queue(self.target, transport, self._streams())
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -508,6 +510,10 @@ class Assignment:
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)
+            computed = sum(
+                isinstance(op, t.Elementwise) and op.out.type.rank > 0 for op in self.ops
+            )
+            registers += REGISTERS_OF_LONG_WALKS if computed > LONG_WALK else 0
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )

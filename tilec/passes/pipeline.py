@@ -136,7 +136,7 @@ def run(
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
-            if "row_queue" in target.features and variant.beyond is not None:
+            if variant.beyond is not None:
                 kernel = queue.run(kernel, counter)
                 snapshot("queue", kernel)
                 longer += [variant.beyond] if kernel.queue else []

@@ -40,7 +40,8 @@ def packs(fragment: k.Fragment) -> bool:
 
 
 LONG_WALK = 64
-"""Operations an element from which on each is widened in its turn: a whole wide vector would take registers for as long."""
+"""Operations an element from which on each is widened, and divided, in its turn: a whole wide vector, or a prepared divisor, would
+take registers for as long."""
 
 
 def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> None:
@@ -72,7 +73,8 @@ def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> N
 
 def prepare_divisors(walk: Walk, outside: Callable[[str], str]) -> None:
     """Divisions by a variable that the walk does not change. `outside` gives a name that lasts behind the walk."""
-    if not _divides((walk.elements, walk.inside)):
+    parts = (walk.elements, walk.inside)
+    if not _divides(parts) or _operations(parts) > LONG_WALK:
         return
     inner = {op.name for op in walk.elements if isinstance(op, k.Let)}
     found: dict[k.Local, k.Local] = {}
