@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
@@ -130,7 +130,8 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     writer = KernelWriter(kernel, facts)
     text = writer.body()
     parameters, names = _parameters(program, kernel)
-    prologue = _prologue(kernel, writer, text)
+    mentioned = frozenset(_WORD.findall(text))
+    prologue = _prologue(kernel, writer, text, mentioned)
     shared = [
         f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
         f"{b.count_text or b.count}> {b.name};"
@@ -146,7 +147,6 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.panels
     ]
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
-    everything = "\n".join([text, *prologue, *shared])
     constants: dict[str, int] = {}
     for axis in kernel.axes:
         digit = axis.layout.thread_digit if axis.layout.is_blocked else None
@@ -163,10 +163,10 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     constants["kCtaThreads"] = kernel.threads
     constants["kCluster"] = kernel.cluster
     constants["kInstances"] = kernel.batch
-    words = set(_WORD.findall(everything))
+    words = mentioned.union(*(_WORD.findall(line) for line in (*prologue, *shared)))
     constants = {c: n for c, n in constants.items() if c in words}
     tiles = [(c_name(c), n) for c, n in kernel.constants if c_name(c) in words]
-    key = "\x00".join([everything, *parameters, guard, repr(tiles)])
+    key = "\x00".join([text, *prologue, *shared, *parameters, guard, repr(tiles)])
     return Draft(kernel, guard, text, prologue, parameters, names, shared, constants, tiles, key)
 
 
@@ -207,10 +207,12 @@ def _entry_parameter(parameter: str) -> str:
     return parameter.replace(f"{_MAP}&", "const __grid_constant__ CUtensorMap")
 
 
-def _prologue(kernel: k.Kernel, writer: KernelWriter, text: str) -> list[str]:
-    """Numbers of thread, instance and axes, as far as the text mentions them."""
+def _prologue(
+    kernel: k.Kernel, writer: KernelWriter, text: str, mentioned: Collection[str]
+) -> list[str]:
+    """Numbers of thread, instance and axes, as far as the text, whose words are `mentioned`, needs them."""
     lanes: list[str] = []
-    words = set(_WORD.findall(text))
+    words = set(mentioned)
 
     for axis in kernel.axes:
         digit = axis.layout.thread_digit

@@ -238,26 +238,24 @@ class Sym:
         kept: list[tuple[Monomial, int]] = []
         for term in self.terms:
             monomial, coefficient = term
-            factors: list[Sym] = []
+            factors: list[Sym | Var | Apply] = []
             changed = False
             for atom in monomial:
+                new: Sym | None = None
                 if isinstance(atom, Var):
                     new = replace(atom)
-                    changed = changed or new is not None
-                    factors.append(Sym.of(atom) if new is None else new)
                 else:
                     args = tuple(a.substitute(replace) for a in atom.args)
-                    if args == atom.args:
-                        factors.append(Sym.of(atom))
-                    else:
-                        changed = True
-                        factors.append(_build(atom.op, args))
+                    if args != atom.args:
+                        new = _build(atom.op, args)
+                changed = changed or new is not None
+                factors.append(atom if new is None else new)
             if not changed:
                 kept.append(term)
                 continue
             product = Sym.of(coefficient)
             for factor in factors:
-                product = product * factor
+                product = product * Sym.of(factor)
             total = total + product
         if not total.terms:
             return self if len(kept) == len(self.terms) else Sym(tuple(kept))
