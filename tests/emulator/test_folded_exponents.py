@@ -289,3 +289,23 @@ def test_the_maximum_is_used_elsewhere(name: str, folder: Path) -> None:
         np.testing.assert_allclose(ran.outputs["lse"], wanted, rtol=1e-5, atol=1e-5)
     else:
         np.testing.assert_array_equal(ran.outputs["lse"], expected(tops))
+
+
+@pytest.mark.parametrize("power", [0, 33, 100])
+def test_scores_that_others_read_are_the_scores(power: int, folder: Path) -> None:
+    # far from 0 a row's reference is subtracted for its exponentials, and for nothing else
+    def change(arrays: Arrays) -> None:
+        exact(arrays)
+        q = arrays["q"]
+        q[::2] = (q[::2].astype(np.float64) * 2.0**power).astype(q.dtype)
+
+    text = attention(
+        before="\n        w = zeros(f32, i)",
+        inside="\n            w = w + sum(where(s > 0.0, 1.0, 0.0), axis=1)",
+        lse="w",
+    )
+    program = compiled(text, folder)
+    assert "any_lane(" in program.file.cu
+    ran, arrays = run(program, change)
+    s = arrays["q"].astype(np.float64) @ arrays["k"].astype(np.float64).T
+    np.testing.assert_array_equal(ran.outputs["lse"], (s > 0).sum(axis=1))

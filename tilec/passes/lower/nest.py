@@ -283,8 +283,8 @@ class _Statements:
         """A copy, from which a warp subtracts only where the condition holds in one of its threads: else that costs nothing."""
         context = self.context
         tile, _, condition = op.args
+        before = context.fragments.get(tile.id)
         fragment = self._evaluate_into(tile, coords, name)
-        context.fragments[op.out.id] = fragment
         own = tuple(
             None if axis.is_one else along
             for axis, along in zip(condition.type.axes, coords, strict=True)
@@ -298,13 +298,11 @@ class _Statements:
         outer, context.out = context.out, []
         walk = Body(context, context.ordered(coords))
         walk.count(op.out)
-        context.fragments[tile.id], before = fragment, context.fragments.get(tile.id)
-        del context.fragments[op.out.id]
         expr = walk.value(op.out, coords)
         walk.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
-        if before is None:
-            del context.fragments[tile.id]
-        else:
+        # the copy was the tile here alone: others read the tile as it is
+        del context.fragments[tile.id]
+        if before is not None:
             context.fragments[tile.id] = before
         context.fragments[op.out.id] = fragment
         then, context.out = tuple(context.out), outer
