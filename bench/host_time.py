@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import shlex
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -171,6 +173,7 @@ def main() -> None:
         print(f"{row['call']:<{width}}  {row['us']:<6} {row['least_us']:<6} {row['short_us']}")
     if options.json:
         data = {
+            "command": shlex.join(["python", "bench/host_time.py", *sys.argv[1:]]),
             "device": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "tilec": tilec.__version__,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,7 +75,16 @@ def main() -> int:
     if not options.kernels and not options.arch:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(
-            json.dumps({**as_json(cells), "refused": refused}, indent=1) + "\n", encoding="utf-8"
+            json.dumps(
+                {
+                    "command": shlex.join(["python", "bench/nvcc_matrix.py", *sys.argv[1:]]),
+                    **as_json(cells),
+                    "refused": refused,
+                },
+                indent=1,
+            )
+            + "\n",
+            encoding="utf-8",
         )
     return 1 if any(cell.fault for cell in cells) else 0
 

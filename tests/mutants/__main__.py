@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -47,6 +48,7 @@ def main() -> int:
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
         )
         document = {
+            "command": shlex.join(["python", "-m", "tests.mutants", *sys.argv[1:]]),
             "mutants": len(found),
             "noticed": sum(noticed.values()),
             "seconds": round(time.time() - start),
