@@ -122,6 +122,46 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
 }
 //@ end
 
+//@ primitive IntDivisor includes <cstdint>
+/// A count of at least 1 that many numbers are divided by, with its reciprocal times 2^32, which is
+/// not too large, and so little too small that a quotient by it is at most 2 too small.
+struct IntDivisor {
+  uint32_t reciprocal;
+  int value;
+};
+//@ end
+
+//@ primitive int_divisor needs IntDivisor reciprocal_approx
+/// A count as a divisor, 1 where it is less: an approximate reciprocal, and one step of Newton's
+/// method.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor int_divisor(int count) {
+  const uint32_t y = static_cast<uint32_t>(count < 1 ? 1 : count);
+  const float close = reciprocal_approx(static_cast<float>(y)) * 4294966784.0f;  // below 2^32
+  uint32_t z = static_cast<uint32_t>(close);
+  z += static_cast<uint32_t>(uint64_t{z} * (0u - y * z) >> 32);
+  return IntDivisor{z, static_cast<int>(y)};
+}
+//@ end
+
+//@ primitive quotient_of needs IntDivisor
+/// floor(x / y) for 0 <= x.
+[[maybe_unused]] __device__ __forceinline__ int quotient_of(int x, const IntDivisor& y) {
+  const int near = static_cast<int>(uint64_t{static_cast<uint32_t>(x)} * y.reciprocal >> 32);
+  const int rest = x - near * y.value;
+  return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
+}
+//@ end
+
+//@ primitive take_digit needs IntDivisor quotient_of
+/// x mod y, and x becomes floor(x / y): the lowest digit of x leaves it.
+[[maybe_unused]] __device__ __forceinline__ int take_digit(int& x, const IntDivisor& y) {
+  const int above = quotient_of(x, y);
+  const int digit = x - above * y.value;
+  x = above;
+  return digit;
+}
+//@ end
+
 //@ primitive swept_row
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
@@ -134,6 +174,17 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
 }
 //@ end
 
+//@ primitive swept_row_by extends swept_row with IntDivisor needs quotient_of
+/// The same for many numbers: `group` is min(rows, kRows) * columns.
+template <int kRows>
+__device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
+  const int first = quotient_of(number, group);
+  const int within = number - first * group.value;
+  const int left = rows - first * kRows;
+  return first * kRows + (left < kRows ? within % left : within % kRows);
+}
+//@ end
+
 //@ primitive swept_column
 /// Column of the same.
 template <int kRows>
@@ -141,6 +192,17 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   const int group = (rows < kRows ? rows : kRows) * columns;
   const int left = rows - number / group * kRows;
   return number % group / (left < kRows ? left : kRows);
+}
+//@ end
+
+//@ primitive swept_column_by extends swept_column with IntDivisor needs quotient_of
+/// The same for many numbers.
+template <int kRows>
+__device__ __forceinline__ int swept_column(int number, int rows, const IntDivisor& group) {
+  const int first = quotient_of(number, group);
+  const int within = number - first * group.value;
+  const int left = rows - first * kRows;
+  return left < kRows ? within / left : within / kRows;
 }
 //@ end
 
@@ -234,10 +296,39 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
 }
 //@ end
 
-//@ primitive paired_trip
-/// The trip at place `number` where the last trip comes first, then the first, the last but one,
-/// and so on: two neighbours together take as long as any two.
-[[maybe_unused]] __device__ __forceinline__ int paired_trip(int number, int trips) {
-  return number % 2 == 0 ? trips - 1 - number / 2 : number / 2;
+//@ primitive uneven_divisor needs IntDivisor int_divisor
+/// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
+/// trips take longer, for each of `others`.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
+                                                                      int others) {
+  return int_divisor(others > workers ? trips : others);
+}
+//@ end
+
+//@ primitive UnevenPlace
+/// A trip of the uneven loop, and which of the others it belongs to.
+struct UnevenPlace {
+  int trip;
+  int other;
+};
+//@ end
+
+//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit
+/// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
+/// that all have about the same to do. Where others are many, each takes a long and a short trip of
+/// the same one in turn, and workers side by side read the same; where they are few, the longest
+/// trips of all come first, dealt to and fro.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
+                                                                     int workers, int trips,
+                                                                     int others,
+                                                                     const IntDivisor& by) {
+  const bool many = others > workers;
+  const int round = many ? turn / 2 : turn;
+  const int along = many || turn % 2 == 0 ? worker : workers - 1 - worker;
+  int above = many ? (round * workers + along) * 2 + turn % 2 : round * workers + along;
+  if (above >= trips * others) return UnevenPlace{-1, 0};
+  const int digit = take_digit(above, by);
+  if (!many) return UnevenPlace{trips - 1 - above, digit};
+  return UnevenPlace{digit % 2 == 0 ? trips - 1 - digit / 2 : digit / 2, above};
 }
 //@ end

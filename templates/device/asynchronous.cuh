@@ -561,15 +561,16 @@ struct RingPlace {
 };
 //@ end
 
-//@ primitive dynamic_shared_aligned needs shared_address includes <cstdint>
+//@ primitive dynamic_shared_aligned needs shared_address uniform_int includes <cstdint>
 /// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
-/// alignment on: the launch has as many bytes more.
+/// alignment on: the launch has as many bytes more. All threads of a warp call it: the address is
+/// kept once for the warp, and not computed anew wherever it is used.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared_aligned() {
   extern __shared__ uint4 dynamic_shared_storage[];
-  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
-  const uint32_t beyond = shared_address(base) % alignof(T);
-  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+  constexpr uint32_t kMask = static_cast<uint32_t>(alignof(T)) - 1;
+  const uint32_t first = (shared_address(dynamic_shared_storage) + kMask) & ~kMask;
+  return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 //@ end
 

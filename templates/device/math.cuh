@@ -24,6 +24,20 @@ struct Divisor {
 }
 //@ end
 
+//@ primitive divisor_scale needs divisor
+/// What is multiplied by this and by the next is divided by y.
+[[maybe_unused]] __device__ __forceinline__ float divisor_scale(float y) {
+  return divisor(y).scale;
+}
+//@ end
+
+//@ primitive divisor_reciprocal needs divisor
+/// The other factor.
+[[maybe_unused]] __device__ __forceinline__ float divisor_reciprocal(float y) {
+  return divisor(y).reciprocal;
+}
+//@ end
+
 //@ primitive div_by needs Divisor
 /// x / y within 2 ulp over the full range, as div_fast: two multiplications.
 [[maybe_unused]] __device__ __forceinline__ float div_by(float x, const Divisor& y) {

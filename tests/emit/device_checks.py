@@ -316,6 +316,8 @@ def check_divisors(library: Library) -> None:
     with np.errstate(all="ignore"):
         right = (x.astype(np.float64) / y.astype(np.float64)).astype(np.float32)
         got = library.run("div_by", len(x), x, np.empty_like(x), y)
+        factors = library.run("by_factors", len(x), x, np.empty_like(x), y)
+        assert np.array_equal(got, factors, equal_nan=True)
         finite = np.isfinite(right)
         step = np.maximum(np.spacing(np.abs(right)), np.float32(2.0**-149)).astype(np.float64)
         error = np.abs(got.astype(np.float64) - right.astype(np.float64))
@@ -345,9 +347,28 @@ def _check_rounded_up(library: Library) -> None:
     assert got.tolist() == wanted
 
 
+def _check_quotients(library: Library) -> None:
+    """`quotient` around the multiples of divisors of all sizes, exactly."""
+    random = np.random.default_rng(21)
+    top = (1 << 31) - 1
+    small = np.arange(1, 700)
+    large = np.exp(random.uniform(0, np.log(top), 800)).astype(np.int64)
+    powers = (1 << np.arange(31))[:, None] + np.array([-1, 0, 1])
+    y = np.unique(np.clip(np.concatenate([small, large, powers.ravel(), [top]]), 1, top))
+    times = np.unique(np.concatenate([np.arange(8), random.integers(0, top, 40)]))[None, :]
+    around = np.minimum(times, top // y[:, None]) * y[:, None]
+    x = np.stack([around - 1, around, around + 1, np.broadcast_to([[top]], around.shape)], axis=-1)
+    x = np.clip(x, 0, top)
+    y = np.broadcast_to(y[:, None, None], x.shape)
+    x, y = (np.ascontiguousarray(m.ravel().astype(np.int32)) for m in (x, y))
+    got = library.run("quotient", len(x), x, np.empty_like(x), y)
+    assert np.array_equal(got, x // y)
+
+
 def check_integers(library: Library) -> None:
     """Integer arithmetic: exhaustive for 8 bits, random and extreme for the others."""
     _check_rounded_up(library)
+    _check_quotients(library)
     functions: dict[str, Callable[[int, int, int, bool], int]] = {
         "add_wrap": lambda a, b, bits, signed: a + b,
         "sub_wrap": lambda a, b, bits, signed: a - b,

@@ -83,6 +83,8 @@ def drivers() -> list[Driver]:
                 name = f"{function}_{mode}_{kind}"
                 made.append(_elementwise(name, kind, kind, f"{function}_{mode}(x, ys[i])", kind))
     made.append(_elementwise("div_by", "float", "float", "div_by(x, divisor(ys[i]))", "float"))
+    factors = "x * divisor_scale(ys[i]) * divisor_reciprocal(ys[i])"
+    made.append(_elementwise("by_factors", "float", "float", factors, "float"))
     load = "const auto v = load_aligned<8>(xs + 8 * i);\n"
     for walk in range(4):
         body = f"{load}  store_vector<16>(out + 8 * i, widen_vector<{walk}>(v));"
@@ -104,6 +106,11 @@ def drivers() -> list[Driver]:
             made.append(_elementwise(name, kind, kind, f"{function}(x, ys[i])", kind))
         for function in ("neg_wrap", "abs_wrap"):
             made.append(_elementwise(f"{function}_{kind}", kind, kind, f"{function}(x)"))
+    made.append(
+        _elementwise(
+            "quotient", "int32_t", "int32_t", "quotient_of(x, int_divisor(ys[i]))", "int32_t"
+        )
+    )
     made.append(_elementwise("ceil_div", "int32_t", "int32_t", "ceil_div(x, ys[i])", "int32_t"))
     for kind in ("uint8_t", "bf16_t", "float", "double", "u4_t"):
         for align in ALIGNMENTS:

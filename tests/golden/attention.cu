@@ -59,11 +59,11 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
-[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
-  float z;
-  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
-  return z;
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
@@ -333,16 +333,38 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a < b ? a : b;
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
-/// x/y within 2 ulp.
-[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
-  return divide_full(x, y);
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
 }
-[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// What is multiplied by this and by the next is divided by y.
+[[maybe_unused]] __device__ __forceinline__ float divisor_scale(float y) {
+  return divisor(y).scale;
+}
+
+/// The other factor.
+[[maybe_unused]] __device__ __forceinline__ float divisor_reciprocal(float y) {
+  return divisor(y).reciprocal;
+}
 
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
@@ -1401,6 +1423,16 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
   Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
@@ -1408,8 +1440,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthT6> o_out_wide;
       #pragma unroll
       for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        o_out_wide[t6_sub] = div_fast(acc[i_step][t6_step][t6_sub], l[i_step] == 0.0f ? 1.0f
-            : l[i_step]);
+        o_out_wide[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step]
+            * by_reciprocal[i_step];
       }
       o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
     }
@@ -1994,6 +2026,16 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
@@ -2004,8 +2046,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         Vector<float, kWidthT6> o_out;
         #pragma unroll
         for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = div_fast(acc[i_step][t6_step][t6_sub], l[i_step] == 0.0f ? 1.0f
-              : l[i_step]);
+          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
         store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
       }

@@ -61,6 +61,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
 [[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
   float z;
@@ -344,11 +351,67 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// A count of at least 1 that many numbers are divided by, with its reciprocal times 2^32, which is
+/// not too large, and so little too small that a quotient by it is at most 2 too small.
+struct IntDivisor {
+  uint32_t reciprocal;
+  int value;
+};
+
+/// A count as a divisor, 1 where it is less: an approximate reciprocal, and one step of Newton's
+/// method.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor int_divisor(int count) {
+  const uint32_t y = static_cast<uint32_t>(count < 1 ? 1 : count);
+  const float close = reciprocal_approx(static_cast<float>(y)) * 4294966784.0f;  // below 2^32
+  uint32_t z = static_cast<uint32_t>(close);
+  z += static_cast<uint32_t>(uint64_t{z} * (0u - y * z) >> 32);
+  return IntDivisor{z, static_cast<int>(y)};
+}
+
+/// floor(x / y) for 0 <= x.
+[[maybe_unused]] __device__ __forceinline__ int quotient_of(int x, const IntDivisor& y) {
+  const int near = static_cast<int>(uint64_t{static_cast<uint32_t>(x)} * y.reciprocal >> 32);
+  const int rest = x - near * y.value;
+  return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
+}
+
+/// x mod y, and x becomes floor(x / y): the lowest digit of x leaves it.
+[[maybe_unused]] __device__ __forceinline__ int take_digit(int& x, const IntDivisor& y) {
+  const int above = quotient_of(x, y);
+  const int digit = x - above * y.value;
+  x = above;
+  return digit;
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
 }
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+
+/// What is multiplied by this and by the next is divided by y.
+[[maybe_unused]] __device__ __forceinline__ float divisor_scale(float y) {
+  return divisor(y).scale;
+}
+
+/// The other factor.
+[[maybe_unused]] __device__ __forceinline__ float divisor_reciprocal(float y) {
+  return divisor(y).reciprocal;
+}
 
 /// 2^x within 2 ulp; a denormal result becomes 0.
 [[maybe_unused]] __device__ __forceinline__ float exp2_fast(float x) { return exp2_approx(x); }
@@ -981,13 +1044,14 @@ struct RingPlace {
 };
 
 /// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
-/// alignment on: the launch has as many bytes more.
+/// alignment on: the launch has as many bytes more. All threads of a warp call it: the address is
+/// kept once for the warp, and not computed anew wherever it is used.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared_aligned() {
   extern __shared__ uint4 dynamic_shared_storage[];
-  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
-  const uint32_t beyond = shared_address(base) % alignof(T);
-  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+  constexpr uint32_t kMask = static_cast<uint32_t>(alignof(T)) - 1;
+  const uint32_t first = (shared_address(dynamic_shared_storage) + kMask) & ~kMask;
+  return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
@@ -1425,13 +1489,13 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       RingPlace<2> q_ring{0, 1};
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
+      const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
+      const IntDivisor h_trips = int_divisor(H);
       for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
           BM); item += static_cast<int>(gridDim.x)) {
         int instance = item;
-        const int i_tile = instance % ceil_div(S, BM);
-        instance /= ceil_div(S, BM);
-        const int h = instance % H;
-        instance /= H;
+        const int i_tile = take_digit(instance, i_tile_trips);
+        const int h = take_digit(instance, h_trips);
         const int b = instance;
 
         // attention.tile:7  qi  = q[b, h, i, :]
@@ -1493,13 +1557,13 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
+    const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
+    const IntDivisor h_trips = int_divisor(H);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
-      const int i_tile = instance % ceil_div(S, BM);
-      instance /= ceil_div(S, BM);
-      const int h = instance % H;
-      instance /= H;
+      const int i_tile = take_digit(instance, i_tile_trips);
+      const int h = take_digit(instance, h_trips);
       const int b = instance;
       const float in_bits = scale * 1.4426950408889634f;
       const float far_from = div_fast(1073741824.0f, in_bits);
@@ -1526,27 +1590,50 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      float max_tile_chains[kStepsI][kStepsJChain];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
+      if (T - 128 >= 0) {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile[i_step][j_step][j_sub] = product[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      float max_tile_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
-                ? product[i_step][j_step][j_sub] : -INFINITY
-                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
-                ? product[i_step][j_step][j_sub] : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1558,6 +1645,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        any_far = any_far || abs_of(m_new) > far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
@@ -1573,26 +1671,32 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
           }
         }
       }
-      bool any_far = false;
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        any_far = any_far || far;
+        row[i_step] = ref[i_step];
       }
-      if (__builtin_expect(any_lane(any_far), 0)) {
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      if (__builtin_expect(rare, 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1601,51 +1705,49 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const bool far = abs_of(ref[i_step]) > far_from;
-              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
-                  : tile[i_step][j_step][j_sub];
+              tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+                  : tile_2[i_step][j_step][j_sub];
             }
           }
         }
-      }
 
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_2[i_step] = far ? 0.0f : ref[i_step];
-      }
-      float tile_3[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_3[i_step] = far ? s_2 : in_bits;
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = far ? 0.0f : ref[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
       }
 
       // attention.tile:19  alpha = exp(m - ref)
-      float tile_4[kStepsI];
+      float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
             0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        const float alpha_2 = exp2_fast(tile_3[i_step]);
         alpha[i_step] = alpha_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(tile_2[i_step], in_bits, 0.0f));
+            tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
+                -fma(row[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -1656,7 +1758,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_4[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1769,9 +1871,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsI];
-        float max_tile_2_chains[kStepsI][kStepsJChain];
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1780,13 +1881,26 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        float max_tile_2_chains[kStepsI][kStepsJChain];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? product_2[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                  product_2[i_step][j_step][j_sub]);
+                  ? tile_5[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_tile_2_chains[i_step][j_chain_step], tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -1799,6 +1913,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
@@ -1821,17 +1946,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1845,28 +1978,26 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_7[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1875,20 +2006,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_7[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -1899,7 +2030,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2007,11 +2138,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsI];
         const int j_end = T - BN * j_tile - BN;
-        float max_tile_2_chains[kStepsI][kStepsJChain];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2021,14 +2151,28 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             const int j_at = j_first + j_step * 8;
-            const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
-                  ? product_2[i_step][j_step][j_sub] : -INFINITY
-                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
-                  ? product_2[i_step][j_step][j_sub] : -INFINITY);
+              tile_5[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        float max_tile_2_chains[kStepsI][kStepsJChain];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain_step = j_step % 4;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? tile_5[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_tile_2_chains[i_step][j_chain_step], tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2041,6 +2185,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
@@ -2061,22 +2216,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2090,28 +2250,26 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_7[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2120,20 +2278,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_7[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2144,7 +2302,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2259,6 +2417,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
       Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+      float by_scale[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2270,11 +2438,21 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
-                : l_2[i_step]);
+            o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+                * by_reciprocal[i_step];
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
+      }
+      float by_scale_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2283,8 +2461,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthT6> o_out_wide;
           #pragma unroll
           for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            o_out_wide[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
-                : l_2[i_step]);
+            o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale_2[i_step]
+                * by_reciprocal_2[i_step];
           }
           o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
         }
@@ -2375,13 +2553,13 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       RingPlace<2> q_ring{0, 1};
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
+      const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
+      const IntDivisor h_trips = int_divisor(H);
       for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
           BM); item += static_cast<int>(gridDim.x)) {
         int instance = item;
-        const int i_tile = instance % ceil_div(S, BM);
-        instance /= ceil_div(S, BM);
-        const int h = instance % H;
-        instance /= H;
+        const int i_tile = take_digit(instance, i_tile_trips);
+        const int h = take_digit(instance, h_trips);
         const int b = instance;
 
         // attention.tile:7  qi  = q[b, h, i, :]
@@ -2443,13 +2621,13 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
+    const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
+    const IntDivisor h_trips = int_divisor(H);
     for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
         BM); item += static_cast<int>(gridDim.x)) {
       int instance = item;
-      const int i_tile = instance % ceil_div(S, BM);
-      instance /= ceil_div(S, BM);
-      const int h = instance % H;
-      instance /= H;
+      const int i_tile = take_digit(instance, i_tile_trips);
+      const int h = take_digit(instance, h_trips);
       const int b = instance;
       const float in_bits = scale * 1.4426950408889634f;
       const float far_from = div_fast(1073741824.0f, in_bits);
@@ -2476,27 +2654,50 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      float max_tile_chains[kStepsI][kStepsJChain];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
+      if (T - 128 >= 0) {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile[i_step][j_step][j_sub] = product[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+            }
+          }
+        }
+      }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      float max_tile_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < T
-                ? product[i_step][j_step][j_sub] : -INFINITY
-                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step], j_el < T
-                ? product[i_step][j_step][j_sub] : -INFINITY);
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2508,6 +2709,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
         }
       }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        any_far = any_far || abs_of(m_new) > far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
@@ -2523,26 +2735,32 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
           }
         }
       }
-      bool any_far = false;
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        any_far = any_far || far;
+        row[i_step] = ref[i_step];
       }
-      if (__builtin_expect(any_lane(any_far), 0)) {
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      if (__builtin_expect(rare, 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2551,51 +2769,49 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const bool far = abs_of(ref[i_step]) > far_from;
-              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
-                  : tile[i_step][j_step][j_sub];
+              tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+                  : tile_2[i_step][j_step][j_sub];
             }
           }
         }
-      }
 
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_2[i_step] = far ? 0.0f : ref[i_step];
-      }
-      float tile_3[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_3[i_step] = far ? s_2 : in_bits;
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = far ? 0.0f : ref[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
       }
 
       // attention.tile:19  alpha = exp(m - ref)
-      float tile_4[kStepsI];
+      float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
             0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        const float alpha_2 = exp2_fast(tile_3[i_step]);
         alpha[i_step] = alpha_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(tile_2[i_step], in_bits, 0.0f));
+            tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
+                -fma(row[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -2606,7 +2822,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_4[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2719,9 +2935,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsI];
-        float max_tile_2_chains[kStepsI][kStepsJChain];
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2730,13 +2945,26 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        float max_tile_2_chains[kStepsI][kStepsJChain];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? product_2[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                  product_2[i_step][j_step][j_sub]);
+                  ? tile_5[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_tile_2_chains[i_step][j_chain_step], tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2749,6 +2977,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
@@ -2771,17 +3010,25 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2795,28 +3042,26 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_7[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2825,20 +3070,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_7[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2849,7 +3094,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2957,11 +3202,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsI];
         const int j_end = T - BN * j_tile - BN;
-        float max_tile_2_chains[kStepsI][kStepsJChain];
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2971,14 +3215,28 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             const int j_at = j_first + j_step * 8;
-            const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? j_el < j_end
-                  ? product_2[i_step][j_step][j_sub] : -INFINITY
-                  : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step], j_el < j_end
-                  ? product_2[i_step][j_step][j_sub] : -INFINITY);
+              tile_5[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+            }
+          }
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        float max_tile_2_chains[kStepsI][kStepsJChain];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain_step = j_step % 4;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? tile_5[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_tile_2_chains[i_step][j_chain_step], tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2991,6 +3249,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 max_tile_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
@@ -3011,22 +3280,27 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3040,28 +3314,26 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_7[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3070,20 +3342,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_7[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -3094,7 +3366,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3208,6 +3480,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
       bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
           * i_tile * 128;
+      float by_scale[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3222,8 +3504,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthT6> o_out;
             #pragma unroll
             for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out[t6_sub] = div_fast(acc_2[i_step][t6_step][t6_sub], l_2[i_step] == 0.0f ? 1.0f
-                  : l_2[i_step]);
+              o_out[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+                  * by_reciprocal[i_step];
             }
             store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
           }
@@ -3799,6 +4081,16 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
@@ -3809,8 +4101,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
         Vector<float, kWidthT6> o_out;
         #pragma unroll
         for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = div_fast(acc[i_step][t6_step][t6_sub], l[i_step] == 0.0f ? 1.0f
-              : l[i_step]);
+          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
         store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
       }

@@ -61,6 +61,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
 [[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
   float z;
@@ -350,6 +357,38 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// A count of at least 1 that many numbers are divided by, with its reciprocal times 2^32, which is
+/// not too large, and so little too small that a quotient by it is at most 2 too small.
+struct IntDivisor {
+  uint32_t reciprocal;
+  int value;
+};
+
+/// A count as a divisor, 1 where it is less: an approximate reciprocal, and one step of Newton's
+/// method.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor int_divisor(int count) {
+  const uint32_t y = static_cast<uint32_t>(count < 1 ? 1 : count);
+  const float close = reciprocal_approx(static_cast<float>(y)) * 4294966784.0f;  // below 2^32
+  uint32_t z = static_cast<uint32_t>(close);
+  z += static_cast<uint32_t>(uint64_t{z} * (0u - y * z) >> 32);
+  return IntDivisor{z, static_cast<int>(y)};
+}
+
+/// floor(x / y) for 0 <= x.
+[[maybe_unused]] __device__ __forceinline__ int quotient_of(int x, const IntDivisor& y) {
+  const int near = static_cast<int>(uint64_t{static_cast<uint32_t>(x)} * y.reciprocal >> 32);
+  const int rest = x - near * y.value;
+  return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
+}
+
+/// x mod y, and x becomes floor(x / y): the lowest digit of x leaves it.
+[[maybe_unused]] __device__ __forceinline__ int take_digit(int& x, const IntDivisor& y) {
+  const int above = quotient_of(x, y);
+  const int digit = x - above * y.value;
+  x = above;
+  return digit;
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -387,10 +426,35 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
-/// The trip at place `number` where the last trip comes first, then the first, the last but one,
-/// and so on: two neighbours together take as long as any two.
-[[maybe_unused]] __device__ __forceinline__ int paired_trip(int number, int trips) {
-  return number % 2 == 0 ? trips - 1 - number / 2 : number / 2;
+/// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
+/// trips take longer, for each of `others`.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
+                                                                      int others) {
+  return int_divisor(others > workers ? trips : others);
+}
+
+/// A trip of the uneven loop, and which of the others it belongs to.
+struct UnevenPlace {
+  int trip;
+  int other;
+};
+
+/// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
+/// that all have about the same to do. Where others are many, each takes a long and a short trip of
+/// the same one in turn, and workers side by side read the same; where they are few, the longest
+/// trips of all come first, dealt to and fro.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
+                                                                     int workers, int trips,
+                                                                     int others,
+                                                                     const IntDivisor& by) {
+  const bool many = others > workers;
+  const int round = many ? turn / 2 : turn;
+  const int along = many || turn % 2 == 0 ? worker : workers - 1 - worker;
+  int above = many ? (round * workers + along) * 2 + turn % 2 : round * workers + along;
+  if (above >= trips * others) return UnevenPlace{-1, 0};
+  const int digit = take_digit(above, by);
+  if (!many) return UnevenPlace{trips - 1 - above, digit};
+  return UnevenPlace{digit % 2 == 0 ? trips - 1 - digit / 2 : digit / 2, above};
 }
 
 /// x/y within 2 ulp.
@@ -398,6 +462,30 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return divide_full(x, y);
 }
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+
+/// What is multiplied by this and by the next is divided by y.
+[[maybe_unused]] __device__ __forceinline__ float divisor_scale(float y) {
+  return divisor(y).scale;
+}
+
+/// The other factor.
+[[maybe_unused]] __device__ __forceinline__ float divisor_reciprocal(float y) {
+  return divisor(y).reciprocal;
+}
 
 /// 2^x within 2 ulp; a denormal result becomes 0.
 [[maybe_unused]] __device__ __forceinline__ float exp2_fast(float x) { return exp2_approx(x); }
@@ -1030,13 +1118,14 @@ struct RingPlace {
 };
 
 /// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
-/// alignment on: the launch has as many bytes more.
+/// alignment on: the launch has as many bytes more. All threads of a warp call it: the address is
+/// kept once for the warp, and not computed anew wherever it is used.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared_aligned() {
   extern __shared__ uint4 dynamic_shared_storage[];
-  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
-  const uint32_t beyond = shared_address(base) % alignof(T);
-  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+  constexpr uint32_t kMask = static_cast<uint32_t>(alignof(T)) - 1;
+  const uint32_t first = (shared_address(dynamic_shared_storage) + kMask) & ~kMask;
+  return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
@@ -1496,13 +1585,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       RingPlace<2> q_ring{0, 1};
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
-          BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
-        int instance = item;
-        const int i_tile = paired_trip(instance % ceil_div(S, BM), ceil_div(S, BM));
-        instance /= ceil_div(S, BM);
-        const int h = instance % H;
-        instance /= H;
+      const IntDivisor h_trips = int_divisor(H);
+      const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+          * H);
+      for (int turn = 0;; ++turn) {
+        const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+        if (place.trip < 0) break;
+        const int i_tile = place.trip;
+        int instance = place.other;
+        const int h = take_digit(instance, h_trips);
         const int b = instance;
 
         // attention.tile:7  qi  = q[b, h, i, :]
@@ -1565,13 +1657,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
-    for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
-        BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
-      int instance = item;
-      const int i_tile = paired_trip(instance % ceil_div(S, BM), ceil_div(S, BM));
-      instance /= ceil_div(S, BM);
-      const int h = instance % H;
-      instance /= H;
+    const IntDivisor h_trips = int_divisor(H);
+    const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+        * H);
+    for (int turn = 0;; ++turn) {
+      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+      if (place.trip < 0) break;
+      const int i_tile = place.trip;
+      int instance = place.other;
+      const int h = take_digit(instance, h_trips);
       const int b = instance;
       const float in_bits = scale * 1.4426950408889634f;
       const float far_from = div_fast(1073741824.0f, in_bits);
@@ -1605,38 +1700,76 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
+      if (T - S + i_tile * 128 - 127 >= 0) {
         #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = BM * i_tile - S + T + i_at - j_first >= j_el - j_first
-                ? product[i_step][j_step][j_sub] : -INFINITY;
-            s_3[i_step][j_step][j_sub] = s_4;
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_3[i_step][j_step][j_sub] = product[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_4 = BM * i_tile - S + T + i_at - j_first >= j_el - j_first
+                  ? product[i_step][j_step][j_sub] : -INFINITY;
+              s_3[i_step][j_step][j_sub] = s_4;
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+      if (T - 128 >= 0 && T - S + i_tile * 128 >= 0) {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_4[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        const int j_end = min_of(BM * i_tile - S + T + BM, T);
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
+              s_4[i_step][j_step][j_sub] = s_5;
+            }
           }
         }
       }
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
-      const int j_end = min_of(BM * i_tile - S + T + BM, T);
       float max_s_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_4
-                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step], s_4);
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_s_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1648,6 +1781,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
         }
       }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        any_far = any_far || abs_of(m_new) > far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
@@ -1668,22 +1812,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile[i_step][j_step][j_sub] = s_4;
+            tile[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
           }
         }
       }
-      bool any_far = false;
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        any_far = any_far || far;
+        row[i_step] = ref[i_step];
       }
-      if (__builtin_expect(any_lane(any_far), 0)) {
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      if (__builtin_expect(rare, 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1697,46 +1846,44 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             }
           }
         }
-      }
 
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_2[i_step] = far ? 0.0f : ref[i_step];
-      }
-      float tile_3[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_3[i_step] = far ? s_2 : in_bits;
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = far ? 0.0f : ref[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
       }
 
       // attention.tile:19  alpha = exp(m - ref)
-      float tile_4[kStepsI];
+      float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
             0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        const float alpha_2 = exp2_fast(tile_2[i_step]);
         alpha[i_step] = alpha_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(tile_2[i_step], in_bits, 0.0f));
+            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(row[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -1747,7 +1894,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1863,7 +2010,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1874,7 +2021,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              s_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_6[i_step][j_step][j_sub] = s_5[i_step][j_step][j_sub];
             }
           }
         }
@@ -1890,8 +2048,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -1903,6 +2061,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
@@ -1918,24 +2087,32 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1944,33 +2121,31 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_4[i_step][j_step][j_sub];
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -1979,20 +2154,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2003,7 +2178,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2114,7 +2289,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2128,31 +2303,43 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
+              const float s_6 = BM * i_tile - BN * j_tile - S + T
                   + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
+              s_5[i_step][j_step][j_sub] = s_6;
+            }
+          }
+        }
+        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
+            + BM - BN);
+        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_7 = j_el < j_end_2 ? s_5[i_step][j_step][j_sub] : -INFINITY;
+              s_6[i_step][j_step][j_sub] = s_7;
             }
           }
         }
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
-            + BM - BN);
         float max_s_2_chains[kStepsI][kStepsJChain];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_5
-                  : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step], s_5);
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2164,6 +2351,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
@@ -2179,27 +2377,32 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = s_5;
+              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2208,33 +2411,31 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_4[i_step][j_step][j_sub];
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2243,20 +2444,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -2267,7 +2468,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2396,6 +2597,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
       Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+      float by_scale[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2408,10 +2619,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
             const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
           }
           o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
         }
+      }
+      float by_scale_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2421,7 +2642,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
             const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+            o_out_wide[t8_sub] = acc_3 * by_scale_2[i_step] * by_reciprocal_2[i_step];
           }
           o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
         }
@@ -2513,13 +2734,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       RingPlace<2> q_ring{0, 1};
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
-          BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
-        int instance = item;
-        const int i_tile = paired_trip(instance % ceil_div(S, BM), ceil_div(S, BM));
-        instance /= ceil_div(S, BM);
-        const int h = instance % H;
-        instance /= H;
+      const IntDivisor h_trips = int_divisor(H);
+      const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+          * H);
+      for (int turn = 0;; ++turn) {
+        const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+        if (place.trip < 0) break;
+        const int i_tile = place.trip;
+        int instance = place.other;
+        const int h = take_digit(instance, h_trips);
         const int b = instance;
 
         // attention.tile:7  qi  = q[b, h, i, :]
@@ -2582,13 +2806,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     RingPlace<2> k_ring{0, 0};
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
-    for (int item = static_cast<int>(blockIdx.x) * 2; item < B * H * ceil_div(S,
-        BM); item += item % 2 == 0 ? 1 : static_cast<int>(gridDim.x) * 2 - 1) {
-      int instance = item;
-      const int i_tile = paired_trip(instance % ceil_div(S, BM), ceil_div(S, BM));
-      instance /= ceil_div(S, BM);
-      const int h = instance % H;
-      instance /= H;
+    const IntDivisor h_trips = int_divisor(H);
+    const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+        * H);
+    for (int turn = 0;; ++turn) {
+      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+      if (place.trip < 0) break;
+      const int i_tile = place.trip;
+      int instance = place.other;
+      const int h = take_digit(instance, h_trips);
       const int b = instance;
       const float in_bits = scale * 1.4426950408889634f;
       const float far_from = div_fast(1073741824.0f, in_bits);
@@ -2622,38 +2849,76 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       settle(product);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
+      if (T - S + i_tile * 128 - 127 >= 0) {
         #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = BM * i_tile - S + T + i_at - j_first >= j_el - j_first
-                ? product[i_step][j_step][j_sub] : -INFINITY;
-            s_3[i_step][j_step][j_sub] = s_4;
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_3[i_step][j_step][j_sub] = product[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_4 = BM * i_tile - S + T + i_at - j_first >= j_el - j_first
+                  ? product[i_step][j_step][j_sub] : -INFINITY;
+              s_3[i_step][j_step][j_sub] = s_4;
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+      if (T - 128 >= 0 && T - S + i_tile * 128 >= 0) {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_4[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
+            }
+          }
+        }
+      } else {
+        const int j_end = min_of(BM * i_tile - S + T + BM, T);
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
+              s_4[i_step][j_step][j_sub] = s_5;
+            }
           }
         }
       }
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
-      const int j_end = min_of(BM * i_tile - S + T + BM, T);
       float max_s_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           const int j_chain_step = j_step % 4;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_4
-                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step], s_4);
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_s_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2665,6 +2930,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
         }
       }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        any_far = any_far || abs_of(m_new) > far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
@@ -2685,22 +2961,27 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_4 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-            tile[i_step][j_step][j_sub] = s_4;
+            tile[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
           }
         }
       }
-      bool any_far = false;
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        any_far = any_far || far;
+        row[i_step] = ref[i_step];
       }
-      if (__builtin_expect(any_lane(any_far), 0)) {
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      if (__builtin_expect(rare, 0)) {
         seldom();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2714,46 +2995,44 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             }
           }
         }
-      }
 
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float tile_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_2[i_step] = far ? 0.0f : ref[i_step];
-      }
-      float tile_3[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        tile_3[i_step] = far ? s_2 : in_bits;
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = far ? 0.0f : ref[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
       }
 
       // attention.tile:19  alpha = exp(m - ref)
-      float tile_4[kStepsI];
+      float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_4[i_step] = fma(-INFINITY, tile_3[i_step], 0.0f) + -fma(ref[i_step], tile_3[i_step],
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
             0.0f);
       }
       float alpha[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp2_fast(tile_4[i_step]);
+        const float alpha_2 = exp2_fast(tile_2[i_step]);
         alpha[i_step] = alpha_2;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_5[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(tile_2[i_step], in_bits, 0.0f));
+            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
+                -fma(row[i_step], in_bits, 0.0f));
           }
         }
       }
@@ -2764,7 +3043,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2880,7 +3159,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2891,7 +3170,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              s_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_6[i_step][j_step][j_sub] = s_5[i_step][j_step][j_sub];
             }
           }
         }
@@ -2907,8 +3197,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2920,6 +3210,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
@@ -2935,24 +3236,32 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2961,33 +3270,31 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_4[i_step][j_step][j_sub];
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2996,20 +3303,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -3020,7 +3327,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3131,7 +3438,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3145,31 +3452,43 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
+              const float s_6 = BM * i_tile - BN * j_tile - S + T
                   + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
+              s_5[i_step][j_step][j_sub] = s_6;
+            }
+          }
+        }
+        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
+            + BM - BN);
+        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_7 = j_el < j_end_2 ? s_5[i_step][j_step][j_sub] : -INFINITY;
+              s_6[i_step][j_step][j_sub] = s_7;
             }
           }
         }
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         float max_s_2[kStepsI];
-        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
-            + BM - BN);
         float max_s_2_chains[kStepsI][kStepsJChain];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             const int j_chain_step = j_step % 4;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0 ? s_5
-                  : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step], s_5);
+              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -3181,6 +3500,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
           }
         }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
@@ -3196,27 +3526,32 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end_2 ? s_4[i_step][j_step][j_sub] : -INFINITY;
-              tile_6[i_step][j_step][j_sub] = s_5;
+              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
             }
           }
         }
-        bool any_far_2 = false;
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          any_far_2 = any_far_2 || far;
+          row_3[i_step] = ref_2[i_step];
         }
-        if (__builtin_expect(any_lane(any_far_2), 0)) {
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          row_4[i_step] = in_bits;
+        }
+
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3225,33 +3560,31 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_4[i_step][j_step][j_sub];
               }
             }
           }
-        }
 
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_7[i_step] = far ? 0.0f : ref_2[i_step];
-        }
-        float tile_8[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool far = abs_of(ref_2[i_step]) > far_from;
-          tile_8[i_step] = far ? s_2 : in_bits;
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = far ? s_2 : in_bits;
+          }
         }
 
         // attention.tile:19  alpha = exp(m - ref)
-        float tile_9[kStepsI];
+        float tile_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_9[i_step] = fma(m[i_step], tile_8[i_step], 0.0f) + -fma(ref_2[i_step],
-              tile_8[i_step], 0.0f);
+          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
+              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3260,20 +3593,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_9[i_step]);
+          const float alpha_3 = exp2_fast(tile_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_10[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_10[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(tile_7[i_step], in_bits, 0.0f));
+              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  -fma(row_3[i_step], in_bits, 0.0f));
             }
           }
         }
@@ -3284,7 +3617,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_10[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3412,6 +3745,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
       bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
           * i_tile * 128;
+      float by_scale[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_scale[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
+      float by_reciprocal[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3427,7 +3770,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
               const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out[t8_sub] = div_fast(acc_3, l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
+              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
             store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
           }
@@ -4013,6 +4356,16 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
@@ -4023,8 +4376,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
         Vector<float, kWidthT7> o_out;
         #pragma unroll
         for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-          o_out[t7_sub] = div_fast(acc[i_step][t7_step][t7_sub], l[i_step] == 0.0f ? 1.0f
-              : l[i_step]);
+          o_out[t7_sub] = acc[i_step][t7_step][t7_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
         store_single(o_at + int64_t{i_at} * 128 + t7_at, convert_vector<bf16_t>(o_out));
       }

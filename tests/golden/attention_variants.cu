@@ -350,6 +350,10 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a < b ? a : b;
 }
 
+/// |x| of a float.
+[[maybe_unused]] __device__ __forceinline__ float abs_of(float x) { return fabsf(x); }
+[[maybe_unused]] __device__ __forceinline__ double abs_of(double x) { return ::fabs(x); }
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -397,6 +401,30 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return divide_full(x, y);
 }
 [[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
+/// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
+/// it has a reciprocal that is neither denormal nor infinite.
+struct Divisor {
+  float scale;
+  float reciprocal;
+};
+
+/// y as a divisor.
+[[maybe_unused]] __device__ __forceinline__ Divisor divisor(float y) {
+  const float size = abs_of(y);
+  const float scale = size > 0x1p126f ? 0.25f : size < 0x1p-126f ? 0x1p24f : 1.0f;
+  return Divisor{scale, reciprocal_approx(y * scale)};
+}
+
+/// What is multiplied by this and by the next is divided by y.
+[[maybe_unused]] __device__ __forceinline__ float divisor_scale(float y) {
+  return divisor(y).scale;
+}
+
+/// The other factor.
+[[maybe_unused]] __device__ __forceinline__ float divisor_reciprocal(float y) {
+  return divisor(y).reciprocal;
+}
 
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
@@ -1535,6 +1563,16 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
   Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
@@ -1542,8 +1580,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<float, kWidthT8> o_out_wide;
       #pragma unroll
       for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
-            ? 1.0f : state_1[i_step]);
+        o_out_wide[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+            * by_reciprocal[i_step];
       }
       o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
     }
@@ -2175,6 +2213,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
@@ -2185,8 +2233,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         Vector<float, kWidthT8> o_out;
         #pragma unroll
         for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
+          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+              * by_reciprocal[i_step];
         }
         store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }
@@ -2911,6 +2959,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
   Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
@@ -2918,8 +2976,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       Vector<float, kWidthT8> o_out_wide;
       #pragma unroll
       for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f
-            ? 1.0f : state_1[i_step]);
+        o_out_wide[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+            * by_reciprocal[i_step];
       }
       o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
     }
@@ -3595,6 +3653,16 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
+  float by_scale[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
+  float by_reciprocal[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+  }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
@@ -3605,8 +3673,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         Vector<float, kWidthT8> o_out;
         #pragma unroll
         for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[i_step][t8_step][t8_sub], state_1[i_step] == 0.0f ? 1.0f
-              : state_1[i_step]);
+          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+              * by_reciprocal[i_step];
         }
         store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }
@@ -4287,6 +4355,16 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   Vector<bf16_t, kWidthT8> o_out[kStepsT5][kStepsT8];
+  float by_scale[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  }
+  float by_reciprocal[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
@@ -4294,8 +4372,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthT8> o_out_wide;
       #pragma unroll
       for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
-            ? 1.0f : state_1[t5_step]);
+        o_out_wide[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
+            * by_reciprocal[t5_step];
       }
       o_out[t5_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
     }
@@ -4920,6 +4998,16 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
   const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  float by_scale[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  }
+  float by_reciprocal[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const int t5_at = t5_first + t5_step * 8;
@@ -4931,8 +5019,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         Vector<float, kWidthT8> o_out;
         #pragma unroll
         for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = div_fast(state_2[t5_step][t8_step][t8_sub], state_1[t5_step] == 0.0f
-              ? 1.0f : state_1[t5_step]);
+          o_out[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
+              * by_reciprocal[t5_step];
         }
         store_single(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }

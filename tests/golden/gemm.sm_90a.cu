@@ -46,6 +46,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
+[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
 template <class To, class From>
 __device__ __forceinline__ To truncate_saturate(From x) {
@@ -310,9 +317,44 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return y;
 }
 
+/// The lesser of two integers.
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
+  return a < b ? a : b;
+}
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
+}
+
+/// A count of at least 1 that many numbers are divided by, with its reciprocal times 2^32, which is
+/// not too large, and so little too small that a quotient by it is at most 2 too small.
+struct IntDivisor {
+  uint32_t reciprocal;
+  int value;
+};
+
+/// A count as a divisor, 1 where it is less: an approximate reciprocal, and one step of Newton's
+/// method.
+[[maybe_unused]] __device__ __forceinline__ IntDivisor int_divisor(int count) {
+  const uint32_t y = static_cast<uint32_t>(count < 1 ? 1 : count);
+  const float close = reciprocal_approx(static_cast<float>(y)) * 4294966784.0f;  // below 2^32
+  uint32_t z = static_cast<uint32_t>(close);
+  z += static_cast<uint32_t>(uint64_t{z} * (0u - y * z) >> 32);
+  return IntDivisor{z, static_cast<int>(y)};
+}
+
+/// floor(x / y) for 0 <= x.
+[[maybe_unused]] __device__ __forceinline__ int quotient_of(int x, const IntDivisor& y) {
+  const int near = static_cast<int>(uint64_t{static_cast<uint32_t>(x)} * y.reciprocal >> 32);
+  const int rest = x - near * y.value;
+  return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
 }
 
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
@@ -325,12 +367,30 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
   return first + number % group % height;
 }
 
+/// The same for many numbers: `group` is min(rows, kRows) * columns.
+template <int kRows>
+__device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
+  const int first = quotient_of(number, group);
+  const int within = number - first * group.value;
+  const int left = rows - first * kRows;
+  return first * kRows + (left < kRows ? within % left : within % kRows);
+}
+
 /// Column of the same.
 template <int kRows>
 __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   const int group = (rows < kRows ? rows : kRows) * columns;
   const int left = rows - number / group * kRows;
   return number % group / (left < kRows ? left : kRows);
+}
+
+/// The same for many numbers.
+template <int kRows>
+__device__ __forceinline__ int swept_column(int number, int rows, const IntDivisor& group) {
+  const int first = quotient_of(number, group);
+  const int within = number - first * group.value;
+  const int left = rows - first * kRows;
+  return left < kRows ? within / left : within / kRows;
 }
 
 /// x of lane `source`. All 32 lanes take part.
@@ -914,13 +974,14 @@ struct RingPlace {
 };
 
 /// The CTA's dynamic shared memory, laid out as the struct T, from its first multiple of T's
-/// alignment on: the launch has as many bytes more.
+/// alignment on: the launch has as many bytes more. All threads of a warp call it: the address is
+/// kept once for the warp, and not computed anew wherever it is used.
 template <class T>
 __device__ __forceinline__ T& dynamic_shared_aligned() {
   extern __shared__ uint4 dynamic_shared_storage[];
-  unsigned char* const base = reinterpret_cast<unsigned char*>(dynamic_shared_storage);
-  const uint32_t beyond = shared_address(base) % alignof(T);
-  return *reinterpret_cast<T*>(base + (beyond == 0 ? 0 : alignof(T) - beyond));
+  constexpr uint32_t kMask = static_cast<uint32_t>(alignof(T)) - 1;
+  const uint32_t first = (shared_address(dynamic_shared_storage) + kMask) & ~kMask;
+  return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
 /// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
@@ -1311,12 +1372,15 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+          * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
           * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
-        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N,
-            BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
         const int i_tile = i_tile_pair * 2 + rank;
 
         // gemm.tile:6  for k in range(K by BK):
@@ -1353,11 +1417,14 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     }
     int c_row = M;
     int c_col = 0;
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
       const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
@@ -1482,12 +1549,15 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+          * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
           * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
-        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N,
-            BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
         const int i_tile = i_tile_pair * 2 + rank;
 
         // gemm.tile:6  for k in range(K by BK):
@@ -1511,11 +1581,14 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
       const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
@@ -1983,12 +2056,15 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+          * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
           * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
-        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N,
-            BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
         const int i_tile = i_tile_pair * 2 + rank;
 
         // gemm.tile:17  for k in range(K by BK):
@@ -2020,11 +2096,14 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     }
     int c_row = M;
     int c_col = 0;
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
       const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):
@@ -2149,12 +2228,15 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+          * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
           * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
-        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N,
-            BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2),
+            i_tile_pair_group);
         const int i_tile = i_tile_pair * 2 + rank;
 
         // gemm.tile:17  for k in range(K by BK):
@@ -2173,11 +2255,14 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
       const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):

@@ -141,7 +141,7 @@ def test_the_schedule_is_named() -> None:
     fast = found.kernels[0].manifest["targets"]["sm_90a"][0]
     assert fast["schedule"] == ["fold_exponents", "defer_sums", "rotate", "rows_first"]
     assert fast["roles"]["consumers"]["take_turns"]
-    assert fast["grid"][-1]["order"] == "pairs of a long trip and a short one"
+    assert fast["grid"][-1]["order"] == "long and short trips shared out evenly"
     assert {c["slots"] for c in fast["channels"]} == {2}
     waits = [n["how"] for line in fast["lines"] for n in line["notes"] if n["what"] == "wait"]
     assert any("no more than 1 group" in how for how in waits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.asynchronous import Program
+from tests.passes.decoding import host_program, walked
 from tests.passes.scheduled import Source
-from tests.passes.test_grid_order import run_decoded
 from tests.passes.test_schedule import ATTENTION, changed
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
@@ -223,21 +224,47 @@ def test_one_product_takes_no_turns(tmp_path: Path) -> None:
 # ---- the order of instances
 
 
+@pytest.mark.parametrize("form", ["uneven walked", "uneven walked fresh"])
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("trips", [(1, 1), (1, 5), (2, 4), (3, 7), (2, 8)])
-def test_paired_instances_come_once_each(trips: tuple[int, int], ctas: int) -> None:
-    found = [place for cta in range(ctas) for place in run_decoded(trips, cta, ctas)]
+@pytest.mark.parametrize("trips", [(1, 1), (1, 5), (2, 4), (3, 7), (2, 8), (9, 3), (8, 6)])
+def test_uneven_instances_come_once_each(trips: tuple[int, int], ctas: int, form: str) -> None:
+    found = [place for cta in range(ctas) for place in walked(form, trips, cta, ctas)]
     assert Counter(found) == Counter((h, i) for h in range(trips[0]) for i in range(trips[1]))
 
 
-def test_pairs_take_equally_long() -> None:
-    # trips 0 … 7 take as many steps: what one CTA of four walks is as much for all
-    for cta in range(4):
-        walked = run_decoded((1, 8), cta, 4)
-        assert sum(i for _, i in walked) == 7
+@pytest.mark.parametrize(
+    ("trips", "ctas", "spread"),
+    [((1, 8), 4, 1), ((64, 8), 8, 1), ((3, 64), 12, 1), ((16, 128), 132, 1.01)],
+)
+def test_uneven_instances_take_equally_long(
+    trips: tuple[int, int], ctas: int, spread: float
+) -> None:
+    # trip i takes i + 1 steps
+    loads = [sum(i + 1 for _, i in walked("uneven walked", trips, n, ctas)) for n in range(ctas)]
+    assert max(loads) <= spread * sum(loads) / ctas
 
 
-def test_causal_instances_are_paired(tmp_path: Path) -> None:
+def test_many_others_stay_together() -> None:
+    # a CTA takes both trips of a pair from one of them, and its neighbours take the others' next
+    found = [walked("uneven walked", (64, 4), cta, 4)[:2] for cta in range(4)]
+    assert found == [[(0, 3), (0, 0)], [(0, 2), (0, 1)], [(1, 3), (1, 0)], [(1, 2), (1, 1)]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 7, 64, 132, 641, 65535, 65537, 2**20 + 7, 2**31 - 1])
+def test_quotients_are_exact(count: int) -> None:
+    numbers = [0, 1, count - 1, count, count + 1, 2 * count, 7 * count - 1, 7 * count, 2**31 - 1]
+    text = "int main(int, char** argv) { int x = std::atoi(argv[1]); const int y = std::atoi(argv[2]);\n"
+    text += "const IntDivisor by = int_divisor(y); const int d = take_digit(x, by); "
+    text += 'std::printf("%d %d", x, d); }'
+    program = host_program(text)
+    for number in sorted({n for n in numbers if 0 <= n < 2**31}):
+        ran = subprocess.run(
+            [str(program), str(number), str(count)], capture_output=True, text=True, check=True
+        )
+        assert tuple(map(int, ran.stdout.split())) == divmod(number, count)
+
+
+def test_causal_instances_are_uneven(tmp_path: Path) -> None:
     text = changed(("range(T by 16)", "range(0 : min(T, i.stop) by 16)"))
-    assert [d.paired for d in lowered(text, tmp_path).grid] == [True]
-    assert [d.paired for d in lowered(ATTENTION, tmp_path).grid] == [False]
+    assert [d.uneven for d in lowered(text, tmp_path).grid] == [True]
+    assert [d.uneven for d in lowered(ATTENTION, tmp_path).grid] == [False]

@@ -276,7 +276,7 @@ class Renderer:
             return Text(f"{_WRAPPING[op]}({joined})")
         if op in _FUNCTIONS and (op != "pow" or not rep.is_float):
             return Text(f"{_FUNCTIONS[op]}({joined})")
-        if op in ("is_within", "fma", "div_by"):
+        if op in _PLAIN:
             return Text(f"{op}({joined})")
         return Text(f"{op}_{expr.math}({joined})")
 
@@ -295,6 +295,10 @@ class Renderer:
         return Text(
             f"static_cast<{DEVICE[rep]}>({args[0].at(PRIMARY)} {sign} {args[1].at(PRIMARY)})"
         )
+
+
+_PLAIN = frozenset("is_within fma div_by any_lane divisor_scale divisor_reciprocal".split())
+"""Functions that go by one name for all dtypes and accuracies."""
 
 
 def _zero(rep: DType) -> str:

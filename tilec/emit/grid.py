@@ -12,10 +12,16 @@ from tilec.ir.symbolic import ceildiv
 
 
 def decode(
-    kernel: k.Kernel, render: Renderer, words: Collection[str], number: str, live: bool = False
+    kernel: k.Kernel,
+    render: Renderer,
+    words: Collection[str],
+    number: str,
+    live: bool = False,
+    divisors: dict[str, str] | None = None,
 ) -> list[str]:
     """Lines that declare the trip numbers among `words` of instance `number`, an expression of C++ that binds no less tightly
-    than a sum; with `live` also whether there is such an instance. `instance` may be declared on the way."""
+    than a sum; with `live` also whether there is such an instance. `instance` may be declared on the way. With `divisors` the lines
+    divide by names that stand there afterwards with what they are divisors of; without, they divide."""
     grid = kernel.grid
     used = [d for d in grid if d.name in words]
     if not used and not live:
@@ -32,23 +38,31 @@ def decode(
     outer = list(grid)
     if grid[-2].swept > 1:
         del outer[-2:]
-        lines += _swept(grid[-2], grid[-1], render, words, bool(outer))
+        lines += _swept(grid[-2], grid[-1], render, words, bool(outer), divisors)
     while len(outer) > 1:
         digit = outer.pop()
         trips = render.sym(digit.trips)
+        taken, rest = f"instance % {trips.at(UNARY)}", f"instance /= {trips.text};"
+        if divisors is not None:
+            by = _divisor(divisors, f"{digit.name}_trips", trips.text)
+            taken, rest = f"take_digit(instance, {by})", f"instance = quotient_of(instance, {by});"
         if digit.name in words:
-            value = _directed(digit, render, f"instance % {trips.at(UNARY)}")
-            lines.append(f"const int {digit.name} = {value};")
-        lines.append(f"instance /= {trips.text};")
+            lines.append(f"const int {digit.name} = {_directed(digit, render, taken)};")
+            if divisors is not None:
+                continue
+        lines.append(rest)
     if outer and outer[0].name in words:
         lines.append(f"const int {outer[0].name} = {_directed(outer[0], render, 'instance')};")
-    while lines[-1].startswith("instance /="):
+    while lines[-1].startswith("instance "):
         lines.pop()
     return lines
 
 
-def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
-    """The head of the loop over the instances of a CTA, or of its cluster, and what it declares."""
+def instance_loop(
+    kernel: k.Kernel, render: Renderer, words: Collection[str], keep: bool = True
+) -> list[str]:
+    """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
+    `keep` no register holds a divisor from one instance to the next: each makes its own."""
     number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
     grid = kernel.grid
     tail: list[str] = []
@@ -67,10 +81,39 @@ def instance_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) ->
         )
     instances = product(tuple(d.trips for d in grid))
     walked = replace(kernel, grid=grid, instances=instances)
-    if any(d.paired for d in grid):
-        first, step = f"{first} * 2", f"{number} % 2 == 0 ? 1 : {step} * 2 - 1"
-    head = f"for (int {number} = {first}; {number} < {render.sym(instances).at(4)}; {number} += {step}) {{"
-    return [head, *decode(walked, render, words, number), *tail]
+    divisors: dict[str, str] = {}
+    if grid[-1].uneven:
+        longest, others = grid[-1], replace(walked, grid=grid[:-1])
+        trips = render.sym(longest.trips).text
+        counts = f"{step}, {trips}, {render.sym(product(tuple(d.trips for d in grid[:-1]))).text}"
+        lines = decode(others, render, words, "place.other", divisors=divisors)
+        head = [
+            "for (int turn = 0;; ++turn) {",
+            f"const UnevenPlace place = uneven_place(turn, {first}, {counts}, {longest.name}_by);",
+            "if (place.trip < 0) break;",
+            f"const int {longest.name} = place.trip;",
+        ]
+    else:
+        lines = decode(walked, render, words, number, divisors=divisors)
+        total = render.sym(instances).at(4)
+        head = [f"for (int {number} = {first}; {number} < {total}; {number} += {step}) {{"]
+    made = {name: f"int_divisor({of})" for name, of in divisors.items()}
+    if grid[-1].uneven:
+        made[f"{grid[-1].name}_by"] = f"uneven_divisor({counts})"
+    before = [f"const IntDivisor {name} = {of};" for name, of in made.items()]
+    if keep:
+        return [*before, *head, *lines, *tail]
+    # what is divided by passes through what the compiler cannot see into, so that it takes nothing out of the loop
+    opened = next(n for n, line in enumerate(head) if line.endswith("{")) + 1
+    first_lines, head = head[:opened], head[opened:]
+    if grid[-1].uneven:
+        by = f"const IntDivisor {grid[-1].name}_by = {made[f'{grid[-1].name}_by']};"
+        head = [f"int workers = {step};", "renew(workers);", by, *head]
+        head = [line if line.startswith("int ") else line.replace(step, "workers") for line in head]
+    for name, of in divisors.items():
+        head += [f"int {name}_now = {of};", f"renew({name}_now);"]
+        head.append(f"const IntDivisor {name} = int_divisor({name}_now);")
+    return [*first_lines, *head, *lines, *tail]
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
@@ -82,10 +125,14 @@ def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> li
     ]
 
 
+def _divisor(divisors: dict[str, str], name: str, of: str) -> str:
+    """The name of a divisor."""
+    divisors.setdefault(name, of)
+    return name
+
+
 def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:
     """The trip number, from the last one down where later trips take longer."""
-    if digit.paired:
-        return f"paired_trip({number}, {render.sym(digit.trips).text})"
     if not digit.backwards:
         return number
     simple = not set(number) & set("+-")
@@ -94,15 +141,30 @@ def _directed(digit: k.GridDigit, render: Renderer, number: str) -> str:
 
 
 def _swept(
-    rows: k.GridDigit, columns: k.GridDigit, render: Renderer, words: Collection[str], more: bool
+    rows: k.GridDigit,
+    columns: k.GridDigit,
+    render: Renderer,
+    words: Collection[str],
+    more: bool,
+    divisors: dict[str, str] | None,
 ) -> list[str]:
     """Two digits whose trips are taken in groups of rows, along the columns. `more`: other digits vary more slowly."""
     trips = [render.sym(d.trips) for d in (rows, columns)]
     area = f"{trips[0].at(PRODUCT)} * {trips[1].at(UNARY)}"
-    number = f"instance % ({area})" if more else "instance"
+    by = trips[1].text
+    if divisors is not None:
+        group = f"min_of({trips[0].text}, {rows.swept}) * {trips[1].at(UNARY)}"
+        by = _divisor(divisors, f"{rows.name}_group", group)
+    number, rest = "instance", []
+    if more and divisors is None:
+        number, rest = f"instance % ({area})", [f"instance /= {area};"]
+    elif more and divisors is not None:
+        number = "within"
+        area_by = _divisor(divisors, f"{rows.name}_area", area)
+        rest = [f"const int within = take_digit(instance, {area_by});"]
     lines = [
-        f"const int {digit.name} = swept_{what}<{rows.swept}>({number}, {trips[0].text}, {trips[1].text});"
+        f"const int {digit.name} = swept_{what}<{rows.swept}>({number}, {trips[0].text}, {by});"
         for digit, what in ((rows, "row"), (columns, "column"))
         if digit.name in words
     ]
-    return [*lines, f"instance /= {area};"] if more else lines
+    return [*rest, *lines] if divisors is not None else [*lines, *rest]

@@ -342,7 +342,7 @@ class IfUniform(Op):
 
 @dataclass(frozen=True)
 class IfAnyLane(Op):
-    """A branch that a warp takes where the condition holds in one of its threads."""
+    """A branch that warps take seldom, on a condition that is the same in all threads of each."""
 
     condition: Expr
     then: tuple[Op, ...]
@@ -560,8 +560,8 @@ class GridDigit:
     trips: Sym
     backwards: bool = False
     """the last trip comes first: later ones take longer"""
-    paired: bool = False
-    """long and short trips alternate; each CTA takes two neighbours at a time"""
+    uneven: bool = False
+    """later trips take longer, and the CTAs, which are resident, share them out so that all have about the same to do"""
     swept: int = 1
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
 

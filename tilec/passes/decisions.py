@@ -100,8 +100,8 @@ def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
 def _order(digit: k.GridDigit) -> str:
     if digit.backwards:
         return "last first"
-    if digit.paired:
-        return "pairs of a long trip and a short one"
+    if digit.uneven:
+        return "long and short trips shared out evenly"
     return (
         "in order"
         if digit.swept == 1

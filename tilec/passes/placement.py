@@ -129,7 +129,9 @@ def _decide(
         for sink in sinks
         for loop in _loops_around(sink, definitions)
     )
-    if isinstance(op, t.Elementwise) and op.op == "sub_if" and found.products:
+    shared_mask = isinstance(op, t.Fill) and len(sinks) > 1
+    rare = isinstance(op, t.Elementwise) and op.op == "sub_if"
+    if found.products and (shared_mask or rare):
         found.held.add(value.id)
         costs[value.id] = 0
         return

@@ -69,6 +69,8 @@ FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {
     ("rsqrt", "fast"): (1, 0, 0),
     ("div", "fast"): (1, 2, 0),
     ("div_by", "fast"): (0, 2, 0),
+    ("divisor_scale", "fast"): (0, 0, 0),
+    ("divisor_reciprocal", "fast"): (1, 1, 0),
     ("tanh", "half"): (1, 0, 0),
     ("tanh", "fast"): (2, 3, 0),
     ("sigmoid", "half"): (1, 2, 0),

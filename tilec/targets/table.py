@@ -148,7 +148,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (24, 112)}, cluster_size=2,
+               product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), bytes_under_way=96 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS - {"row_queue"}, products=_SM90),

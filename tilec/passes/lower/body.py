@@ -350,7 +350,7 @@ class Body(AddressBuilder):
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
         if self.context.variant.products is None:  # accumulators leave no registers to widen into
             packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
-        packed.prepare_divisors(walk, names.unique)
+        packed.prepare_divisors(walk, self.axes, names.unique)
         self.loads, self.elements = walk.loads, walk.elements
         return walk.inside
 

@@ -85,6 +85,14 @@ class Context:
     used_syms: set[Var] = field(default_factory=set)
     rooms: dict[str, str] = field(default_factory=dict)
     """variables that count the elements from a pointer to the end of its tensor"""
+    votes: dict[int, t.Elementwise] = field(default_factory=dict)
+    """rare subtractions by the reduction whose partial results say that one may be needed"""
+    rare: dict[int, k.Expr] = field(default_factory=dict)
+    """whether a warp subtracts, by the rare subtraction"""
+    choices: dict[int, list[t.Elementwise]] = field(default_factory=dict)
+    """rows that choose by the condition of a rare subtraction"""
+    early: set[int] = field(default_factory=set)
+    """rows that were evaluated around a rare branch, in front of their place"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

@@ -33,8 +33,10 @@ from tilec.passes.lower.questions import (
     meets_others,
     reject_hazards,
 )
+from tilec.passes.lower.rarely import announce, is_rare, subtract_rarely
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
+from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
 
@@ -133,6 +135,7 @@ class _Statements:
     def block(self, block: t.Block) -> None:
         """Ops in order; neighbouring reductions and stores that share a walk go together."""
         ops = list(block.ops)
+        announce(self.context, ops)
         n = 0
         while n < len(ops):
             op = ops[n]
@@ -204,7 +207,9 @@ class _Statements:
             case t.Load() if op.out.id in self.staged and self._stage_once(op):
                 pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
-                if op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
+                if op.out.id in context.early:
+                    context.early.discard(op.out.id)
+                elif op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
                     self.hold(op)
             case t.Iota() | t.Full():
                 pass
@@ -272,41 +277,12 @@ class _Statements:
                 context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
                 context.fragments[value.id] = fragment
                 return
-        if isinstance(op, t.Elementwise) and op.op == "sub_if":
-            self._subtract_rarely(op, coords, name)
+        if isinstance(op, t.Elementwise) and is_rare(op):
+            subtract_rarely(context, op, coords, name)
+            return
+        if hold_masked(context, op, coords, name):
             return
         self._evaluate_into(value, coords, name)
-
-    def _subtract_rarely(
-        self, op: t.Elementwise, coords: tuple[k.LoopAxis | None, ...], name: str
-    ) -> None:
-        """A copy, from which a warp subtracts only where the condition holds in one of its threads: else that costs nothing."""
-        context = self.context
-        tile, _, condition = op.args
-        before = context.fragments.get(tile.id)
-        fragment = self._evaluate_into(tile, coords, name)
-        own = tuple(
-            None if axis.is_one else along
-            for axis, along in zip(condition.type.axes, coords, strict=True)
-        )
-        rows = Body(context, context.ordered(own))
-        found = k.Fragment(context.names.unique("any_far"), BOOL, ())
-        context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=op.span))
-        held = k.Element(found, BOOL)
-        either = k.Apply("or", (held, rows.value(condition, own)), BOOL)
-        rows.finish(Guards(), [k.Assign(found, either)], [], op.span)
-        outer, context.out = context.out, []
-        walk = Body(context, context.ordered(coords))
-        walk.count(op.out)
-        expr = walk.value(op.out, coords)
-        walk.finish(Guards(), [k.Assign(fragment, expr)], [], op.span)
-        # the copy was the tile here alone: others read the tile as it is
-        del context.fragments[tile.id]
-        if before is not None:
-            context.fragments[tile.id] = before
-        context.fragments[op.out.id] = fragment
-        then, context.out = tuple(context.out), outer
-        context.out.append(k.IfAnyLane(held, then, span=op.span))
 
     def _evaluate_into(
         self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str

@@ -71,30 +71,83 @@ def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> N
         walk.inside = [_rewritten(op, change) for op in walk.inside]
 
 
-def prepare_divisors(walk: Walk, outside: Callable[[str], str]) -> None:
-    """Divisions by a variable that the walk does not change. `outside` gives a name that lasts behind the walk."""
+def prepare_divisors(walk: Walk, axes: Sequence[k.LoopAxis], outside: Callable[[str], str]) -> None:
+    """Divisions by a variable that the walk does not change, or by what is the same along an axis of it. `outside` gives a name that
+    lasts behind the walk."""
     parts = (walk.elements, walk.inside)
     if not _divides(parts) or _operations(parts) > LONG_WALK:
         return
     inner = {op.name for op in walk.elements if isinstance(op, k.Let)}
-    found: dict[k.Local, k.Local] = {}
+    found: dict[k.Expr, Callable[[k.Expr], k.Expr]] = {}
 
     def change(node: Any) -> Any:
-        if (
-            isinstance(node, k.Apply)
-            and (node.op, node.rep, node.math) == ("div", F32, "fast")
-            and isinstance(node.args[1], k.Local)
-            and node.args[1].name not in inner
-        ):
-            by = node.args[1]
-            if by not in found:
-                found[by] = k.Local(outside(f"by_{by.name}"), F32)
-                walk.before.append(k.LetDivisor(found[by].name, by))
-            return replace(node, op="div_by", args=(node.args[0], found[by]))
-        return node
+        if not isinstance(node, k.Apply) or (node.op, node.rep, node.math) != ("div", F32, "fast"):
+            return node
+        x, by = node.args
+        if by not in found:
+            made = _prepared(by, inner, walk.before, axes, outside)
+            if made is None:
+                return node
+            found[by] = made
+        return found[by](x)
 
     walk.elements = [_rewritten(op, change) for op in walk.elements]
     walk.inside = [_rewritten(op, change) for op in walk.inside]
+
+
+def _prepared(
+    by: k.Expr,
+    inner: set[str],
+    before: list[k.Op],
+    axes: Sequence[k.LoopAxis],
+    outside: Callable[[str], str],
+) -> Callable[[k.Expr], k.Expr] | None:
+    """The division by an expression, which is prepared in `before`; None where that does not pay or does not go."""
+    if isinstance(by, k.Local):
+        if by.name in inner:
+            return None
+        name = outside(f"by_{by.name}")
+        before.append(k.LetDivisor(name, by))
+        return lambda x: k.Apply("div_by", (x, k.Local(name, F32)), F32)
+    along = _rows_of(by, axes)
+    if along is None or not along:
+        return None
+    parts: list[k.Fragment] = []
+    for part in ("scale", "reciprocal"):
+        held = k.Fragment(outside(f"by_{part}"), F32, along)
+        before.append(k.Declare(held, None))
+        value = k.Apply(f"divisor_{part}", (by,), F32)
+        body = k.Elements((), (k.Assign(held, value),))
+        before.append(k.TileLoop(along, (), (body,)))
+        parts.append(held)
+
+    def divided(x: k.Expr) -> k.Expr:
+        for held in parts:
+            x = k.Apply("mul", (x, k.Element(held, F32)), F32)
+        return x
+
+    return divided
+
+
+def _rows_of(by: k.Expr, axes: Sequence[k.LoopAxis]) -> tuple[k.LoopAxis, ...] | None:
+    """The axes that a divisor depends on, of a walk that has a longer one besides; None if it depends on more than registers."""
+    match by:
+        case k.Element():
+            found = tuple(a for a in axes if a in by.fragment.axes)
+            whole = len(found) == len(by.fragment.axes) < len(axes)
+            return None if not whole or any(a.vectorised for a in found) else found
+        case k.Literal_():
+            return ()
+        case k.Apply():
+            names: dict[str, None] = {}
+            for arg in by.args:
+                inner = _rows_of(arg, axes)
+                if inner is None:
+                    return None
+                names |= dict.fromkeys(a.name for a in inner)
+            return tuple(a for a in axes if a.name in names) if len(names) < len(axes) else None
+        case _:
+            return None
 
 
 def extremes(body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:

@@ -12,6 +12,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
+from tilec.passes.lower.rarely import vote
 
 THREAD = Sym.of(Var("thread", "local"))
 
@@ -65,6 +66,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
             context.out[-1] = k.Declare(partial, neutral, span=op.span)
         body.finish(guards, [k.Accumulate(partial, op.op, element, first)], [], op.span)
         context.out.append(k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span))
+    vote(context, op, target)
     for n in op.axes:
         axis = coords[n]
         if axis is not None and not op.partial:

@@ -94,6 +94,9 @@ class _Circle:
     anchors: dict[int, tuple[list[t.Op], t.Value, t.Value]] = field(default_factory=dict)
     """by bound: the block's ops, whether it is far from 0, and the negative reference of elements that it is subtracted from then"""
 
+    flags: dict[int, tuple[list[t.Op], t.Value]] = field(default_factory=dict)
+    """by bound: the block's ops, and whether it is far from 0"""
+
     # ---- which values
 
     def grow(self, start: list[t.Value]) -> None:
@@ -369,9 +372,13 @@ class _Circle:
 
     def _far(self, bound: t.Value, ops: list[t.Op]) -> t.Value:
         assert self.largest is not None
+        known = self.flags.get(bound.id)
+        if known is not None and known[0] is ops:
+            return known[1]
         size = self._like(bound, ops, t.Elementwise, op="abs", args=(bound,))
         flag = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="far")
         ops.append(t.Elementwise(outs=(flag,), op="gt", args=(size, self.largest), span=bound.span))
+        self.flags[bound.id] = ops, flag
         return flag
 
 

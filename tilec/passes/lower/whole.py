@@ -1,0 +1,83 @@
+"""Masks in front of a loop, which a tile without edges passes by.
+
+                                          float s_2[…]
+                                          if 0 <= first row - last column           (the least of what the mask compares)
+s_2 = where(row >= column, s, -inf)  →      s_2 = s
+                                          else
+                                            s_2 = where(row >= column, s, -inf)
+
+The trips of a loop have an interior without masks (`passes/interior.py`). A trip that was taken out of its loop has one only in some
+instances, and asks.
+"""
+
+from __future__ import annotations
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.symbolic import Sym
+from tilec.passes.interior import least_difference
+from tilec.passes.lower.access import Guards
+from tilec.passes.lower.body import Body, conjunction
+from tilec.passes.lower.context import Context
+
+
+def hold_masked(
+    context: Context, op: t.Op, coords: tuple[k.LoopAxis | None, ...], name: str
+) -> bool:
+    """Evaluate a masked tile into registers with a branch for the tile that needs no mask; says whether `op` is such a mask."""
+    if context.variant.asynchronous is None or context.definitions.loops[op.outs[0].id]:
+        return False
+    found = _mask(context, op)
+    if found is None:
+        return False
+    plain, needs = found
+    value = op.outs[0]
+    masked_body = Body(context, context.ordered(coords))
+    fragment = k.Fragment(name, plain.type.dtype, masked_body.axes)
+    context.out.append(k.Declare(fragment, None, span=value.span))
+    conditions = tuple(
+        k.Apply("ge", (context.index(need), k.Literal_(0, I32)), BOOL) for need in needs
+    )
+    branches = []
+    for shown in (plain, value):
+        outer, context.out = context.out, []
+        context.limits.append({})
+        body = Body(context, context.ordered(coords))
+        body.count(shown)
+        expr = body.value(shown, coords)
+        assert expr.rep == fragment.rep
+        body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
+        context.limits.pop()
+        branches.append(tuple(context.out))
+        context.out = outer
+    whole, masked = branches
+    context.fragments[value.id] = fragment
+    context.out.append(k.IfUniform(conjunction(conditions), whole, masked, span=value.span))
+    return True
+
+
+def _mask(context: Context, op: t.Op) -> tuple[t.Value, tuple[Sym, ...]] | None:
+    """What a mask leaves as it is, and the numbers that are at least 0 where it leaves all."""
+    facts = context.facts
+    match op:
+        case t.Elementwise() if op.op == "where" and op.out.type.rank == 2:
+            condition = context.definitions.defining.get(op.args[0].id)
+            if not isinstance(condition, t.Elementwise) or condition.out.id in context.holds:
+                return None
+            least = least_difference(condition, context.definitions, context.program)
+            return None if least is None else (op.args[1], (facts.numeric(least),))
+        case t.Fill() if op.out.type.rank == 2:
+            needs: list[Sym] = []
+            for n, axis in enumerate(op.arg.type.axes):
+                if op.axes is not None and n not in op.axes:
+                    continue
+                for constraint in axis.presence:
+                    if not isinstance(constraint, t.Below):
+                        return None
+                    left = facts.numeric(constraint.limit - axis.extent)
+                    if not facts.prove_nonnegative(left):
+                        needs.append(left)
+            return (op.arg, tuple(needs)) if needs else None
+        case _:
+            return None
