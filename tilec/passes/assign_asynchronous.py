@@ -69,7 +69,7 @@ class AsynchronousAssignment(ProductAssignment):
             Variant(
                 "copied",
                 self.product_level(form.products),
-                AllOf((Given(), *conditions, *self._not_empty(form), copies.pays, *copies.fits)),
+                AllOf((Given(), *conditions, *self._not_empty(form), *copies.conditions)),
                 tuple(divisors),
                 frozenset(aligned),
                 products=form.products,

@@ -114,15 +114,11 @@ class Copies:
     work: Sym
 
     @property
-    def pays(self) -> t.HostExpr:
-        """Whether the copies take no longer than what they save."""
-        return t.HostOp("<=", (self.cost, self.work))
-
-    @property
-    def fits(self) -> tuple[t.HostExpr, ...]:
-        """Whether the copies have grids."""
+    def conditions(self) -> tuple[t.HostExpr, ...]:
+        """Whether the copies take no longer than what they save, and have grids."""
         limit = t.HostNumber(INSTANCE_LIMIT)
-        return tuple(t.HostOp("<=", (copy.rows * copy.parts, limit)) for copy in self.rows)
+        fits = (t.HostOp("<=", (copy.rows * copy.parts, limit)) for copy in self.rows)
+        return (t.HostOp("<=", (self.cost, self.work)), *fits)
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -218,7 +214,7 @@ def with_copies(
     conditions: dict[t.HostExpr, None] = {}
     known = {place.tensor for place in places}
     for group in copies:
-        conditions[group.pays] = None
+        conditions[t.HostOp("and", group.conditions)] = None
         for copy in group.rows:
             if copy.temp not in known:
                 known.add(copy.temp)
@@ -239,7 +235,7 @@ def with_copies(
 def copying(
     program: t.Program, copy: RowCopy, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
-    """The kernel that copies a tensor, and its launch in front of the nest's own."""
+    """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
     names = Names(spell)
     for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
         names.unique(word)
@@ -265,8 +261,8 @@ def copying(
         THREADS,
     )
     kernel = k.Kernel(
-        "_".join(word for word in (base, "kernel_copy", spell(copy.tensor), suffix) if word),
-        f"{base}_copy_{spell(copy.tensor)}_body",
+        "_".join(word for word in (base, "kernel_copy", suffix) if word),
+        f"{base}_copy_body",
         THREADS,
         1,
         1,
@@ -291,7 +287,7 @@ def described(copies: Copies, launch: Launch) -> list[dict[str, object]]:
         {
             "tensor": copy.tensor,
             "kernel": before.kernel,
-            "to": f"`{copy.temp}` in the workspace, rows at multiples of {ALIGNMENT} bytes",
+            "to": f"the workspace, rows at multiples of {ALIGNMENT} bytes",
             "where": f"{copy.columns} % {copy.width} != 0",
         }
         for copy, before in zip(copies.rows, launch.before, strict=True)

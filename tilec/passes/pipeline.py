@@ -151,8 +151,9 @@ def run(
             launch = _launch(kernel, variant, Facts.of(form.program).numeric)
             if variant.copies is not None:
                 copied.append(variant.copies)
-                for copy in variant.copies.rows:
-                    first, one = copies.copying(program, copy, base, suffix, spell)
+                for n, copy in enumerate(variant.copies.rows):
+                    last = "_".join(p for p in ("" if n == 0 else str(n + 1), suffix) if p)
+                    first, one = copies.copying(program, copy, base, last, spell)
                     kernels.append(first)
                     programs.append(program)
                     launch = replace(launch, before=(*launch.before, one))
