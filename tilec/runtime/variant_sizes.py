@@ -73,6 +73,17 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
                 more = set(chosen_variants(program, target, one)) - chosen
                 found += [one] if more else []
                 chosen |= more
+    # and some want large sizes that nothing divides, all but one or two
+    dims = [v.name for v in program.dims]
+    rest = (None, *dims)
+    for number, even, few in product((1 << n for n in range(4, 14)), rest, rest):
+        if chosen >= set(compiled_variants(target)):
+            break
+        wanted = {d: number if d == even else number + 1 for d in dims if d != few}
+        for one in _set(program, wanted, {}):
+            more = set(chosen_variants(program, target, one)) - chosen
+            found += [one] if more else []
+            chosen |= more
     found += _tuned(program, target)
     return [one for n, one in enumerate(found) if one not in found[:n]]
 
