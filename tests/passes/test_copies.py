@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from tests.cpp.recorded_launcher import RecordedLaunchers, recorded_map
 from tests.emulator.asynchronous import ORDERS, Program
 from tilec.compiled import CompiledFile
 from tilec.compiler import compile_file
 from tilec.emulator.library import Schedule
 from tilec.emulator.machine import Emulator
+from tilec.ir.selection import Point
+from tilec.plan.candidate import Choice, Dispatch
 from tilec.reference.inputs import make_inputs
-from tilec.runtime.arguments import bind_sizes
+from tilec.runtime.arguments import CallSizes, bind_sizes, first_violation
 from tilec.runtime.clauses import find_kernel
 from tilec.runtime.gpu_run import prepare_call
 from tilec.runtime.launching import choose_target, concrete_launches, workspace_bytes
@@ -294,6 +298,86 @@ def test_other_architectures_are_as_they_were(tmp_path: Path) -> None:
     path.write_text(product("nn"), encoding="utf-8")
     file = compile_file(str(path), archs=("sm_80", "sm_90"))
     assert "copied" not in file.cu and file.kernels[0].plan.spare is None
+
+
+SIZES = (4001, 1001, 4096, 33)
+
+
+def test_the_c_launcher_decides_alike(tmp_path: Path) -> None:
+    file = compile_file(str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",))
+    (kernel,) = file.kernels
+    launchers = RecordedLaunchers(file, tmp_path)
+    seen = set()
+    for m, n, k in itertools.product(SIZES, SIZES, SIZES):
+        sizes = CallSizes({"M": m, "N": n, "K": k})
+        needed = workspace_bytes(kernel.plan, sizes)
+        assert launchers.workspace_bytes(kernel, sizes) == needed
+        for shift, workspace in itertools.product((0, 2), (0, 1 << 45)):
+            places = {"a": (1 << 40) + shift, "b": 1 << 41, "c": (1 << 42) + 2}
+            answer = launchers.call(kernel, sizes, places, workspace, 90)
+            assert answer.status == 0, answer.sentence
+            launches = concrete_launches(
+                kernel.plan,
+                kernel.plan.targets[0],
+                sizes,
+                places,
+                workspace,
+                multiprocessors=7,
+            )
+            assert [(x.kernel, x.grid) for x in answer.launches] == [
+                (x.kernel, x.grid) for x in launches
+            ]
+            for got, expected in zip(answer.launches, launches, strict=True):
+                packed = expected.packed_with(recorded_map)
+                assert got.arguments[: len(packed)] == packed
+            seen.add((len(launches), bool(workspace)))
+    assert seen == {(1, False), (1, True), (2, True), (3, True)}
+
+
+def test_what_is_wrong_with_a_workspace(tmp_path: Path) -> None:
+    file = compile_file(str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",))
+    (kernel,) = file.kernels
+    launchers = RecordedLaunchers(file, tmp_path)
+    places = {"a": 1 << 40, "b": 1 << 41, "c": 1 << 42}
+    for n, workspace, sentence in (
+        (4001, (1 << 45) + 16, "the workspace is misaligned"),
+        (4001, (1 << 42) - 4096, "c overlaps the workspace"),
+        (4001, (1 << 40) - 4096, "the workspace overlaps a"),
+        (4096, (1 << 42) - 4096, ""),
+    ):
+        sizes = CallSizes(dict.fromkeys("MNK", n))
+        answer = launchers.call(kernel, sizes, places, workspace, 90)
+        found = first_violation(kernel.plan, sizes, places, workspace)
+        assert (found[1] if found else "") == sentence
+        assert answer.sentence.startswith(sentence) and bool(answer.status) == bool(sentence)
+
+
+def test_alternatives_share_the_room(tmp_path: Path) -> None:
+    """Tuned variants beside the general one, and several architectures: one workspace, asked for by one rule."""
+    points = (Point((4001, 4001, 4001), 1),)
+    choice: Choice = {"BM": 128, "BN": 128, "BK": 64}
+    dispatch = Dispatch(("M", "N", "K"), (choice,), ("128",), {"sm_90a": points})
+    file = compile_file(
+        str(SAMPLES / "gemm.tile"),
+        kernel="gemm_nn",
+        archs=("sm_80", "sm_90a"),
+        dispatches={"gemm_nn": dispatch},
+    )
+    (kernel,) = file.kernels
+    plan = kernel.plan
+    assert [place.tensor for place in plan.workspace] == ["a_rows", "b_rows"]
+    launchers = RecordedLaunchers(file, tmp_path)
+    places = {"a": 1 << 40, "b": 1 << 41, "c": 1 << 42}
+    for n, names in ((4001, 3), (4096, 1), (1001, 3), (31, 1)):
+        sizes = CallSizes(dict.fromkeys("MNK", n))
+        assert launchers.workspace_bytes(kernel, sizes) == workspace_bytes(plan, sizes)
+        answer = launchers.call(kernel, sizes, places, 1 << 45, 90)
+        launches = concrete_launches(
+            plan, choose_target(plan, (9, 0)), sizes, places, 1 << 45, multiprocessors=7
+        )
+        assert [x.kernel for x in answer.launches] == [x.kernel for x in launches]
+        assert len(launches) == names
+        assert all("tuned1" in x.kernel for x in launches) == (n in (4001, 4096, 1001))
 
 
 # ---- the code
