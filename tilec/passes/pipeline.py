@@ -6,8 +6,8 @@ Tile IR   eliminate_dead · hoist · sink_stores
 Kernel IR lower · retire · synchronize · queue
 Host      launch plan · decisions
 
-A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
-every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
+A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
+behind copies of operands), and those for every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
 """
 
 from __future__ import annotations
