@@ -89,7 +89,12 @@ def launched(
     return [re.sub(r"^\w*?_kernel_?", "", launch.kernel) for launch in launches]
 
 
-def verified(program: Program, numbers: Mapping[str, int], offsets: Mapping[str, int]) -> None:
+def verified(
+    program: Program,
+    numbers: Mapping[str, int],
+    offsets: Mapping[str, int],
+    variant: str = "copied",
+) -> None:
     """A call with shifted addresses, in each order of the engines; `offsets` in elements."""
     plan = program.kernel.plan
     sizes = bind_sizes(plan, {}, dict(numbers))
@@ -101,7 +106,7 @@ def verified(program: Program, numbers: Mapping[str, int], offsets: Mapping[str,
     for mode, seed in ORDERS:
         emulator = Emulator("sm_90a", Schedule(mode, seed))
         with prepare_call(emulator, plan, program.module, sizes, arrays, offsets=offsets) as call:
-            assert any(name.endswith("_copied") for name in call.kernels), call.kernels
+            assert call.kernels[-1].endswith(f"_{variant}"), call.kernels
             call.launch()
             outputs = call.results()
             call.check_surroundings()
@@ -170,6 +175,19 @@ def test_matrices_of_a_batch_verify(tmp_path: Path) -> None:
     verified(program, {"B": 3, "M": 66, "N": 70, "K": 71}, {"a": 1, "b": 1})
     verified(program, {"B": 2, "M": 9, "N": 64, "K": 65}, {"a": 3})
     assert launched(program, {"B": 2, "M": 9, "N": 64, "K": 65}) == ["copy", "copied"]
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.usefixtures("cheap")
+def test_rows_of_the_result_leave_as_words(aligned: bool, tmp_path: Path) -> None:
+    """Behind aligned operands and copied ones, of a batch, with even and odd addresses and ends."""
+    program = compiled(BATCHED.replace("c: f32", "c: bf16"), tmp_path)
+    depth = 72 if aligned else 71
+    for n, c in ((72, 1), (65, 0), (66, 1), (129, 3), (3, 1), (1, 0)):
+        if aligned and n % 8 != 0:
+            continue
+        numbers = {"B": 2, "M": 67, "N": n, "K": depth}
+        verified(program, numbers, {"c": c}, "any_out" if aligned else "copied")
 
 
 @pytest.mark.usefixtures("cheap")

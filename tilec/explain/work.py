@@ -349,7 +349,7 @@ class Counter:
         count = 1 if op.only is not None else op.blocks * op.panels
         chunk = op.buffer.rows * op.buffer.cols * op.buffer.rep.bits / 8
         total = count * chunk * self.whole / 32
-        tensor = self.addresses.of_map(op.map)
+        tensor = self.addresses.of_map(op.map) if op.rows is None else op.rows.pointer
         self._bytes(Traffic(op, self.span, tensor, total, store=True), (), work)
 
     def _access(

@@ -42,6 +42,7 @@ class AsynchronousAssignment(ProductAssignment):
             if not loads <= aligned or (name and set(conditions) == set(everything[0])):
                 continue
             departs = form.departure is not None and id(form.departure.store) in aligned
+            own = form if departs else self._leaving_anywhere(form)
             found.append(
                 Variant(
                     name,
@@ -50,7 +51,7 @@ class AsynchronousAssignment(ProductAssignment):
                     tuple(divisors),
                     frozenset(aligned),
                     products=form.products,
-                    asynchronous=form if departs else replace(form, departure=None),
+                    asynchronous=own,
                     positive=self._dims(form),
                 )
             )
@@ -73,11 +74,17 @@ class AsynchronousAssignment(ProductAssignment):
                 tuple(divisors),
                 frozenset(aligned),
                 products=form.products,
-                asynchronous=replace(form, departure=None),
+                asynchronous=self._leaving_anywhere(form),
                 positive=self._dims(form),
                 copies=copies,
             )
         ]
+
+    @staticmethod
+    def _leaving_anywhere(form: Asynchronous) -> Asynchronous:
+        """The form without a tensor map for what leaves."""
+        departure = form.departure
+        return form if departure is None else replace(form, departure=departure.anywhere)
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""
