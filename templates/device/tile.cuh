@@ -210,7 +210,8 @@ __device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int fi
 }
 //@ end
 
-//@ primitive copy_row needs Vector ceil_div load_shifted load_within store_aligned window_shift includes <cstdint>
+//@ primitive copy_row needs Vector ceil_div load_shifted load_within store_aligned window_shift
+//@ includes <cstdint>
 /// Row `row` of `rows` rows of `columns` elements that lie one behind the other from p on, to `to`,
 /// whose rows begin at multiples of N elements: vector `first` of the row, and kCount - 1 further
 /// ones, kStep apart. Rows that have neighbours on both sides are read by whole accesses, which

@@ -339,6 +339,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   return number % group / (left < kRows ? left : kRows);
 }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of lane `source`. All 32 lanes take part.
 template <class T>
 __device__ __forceinline__ T shuffle_from(T x, int source) {
@@ -431,6 +435,12 @@ __device__ __forceinline__ void cp_async_wait() {
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// N elements from p, whose address is a multiple of the vector's alignment.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
+  return load_vector<alignof(Vector<T, N>), N>(p);
 }
 
 /// N elements from p, one at a time.
@@ -547,6 +557,12 @@ __device__ __forceinline__ void copy_row(T* to, const T* p, int row, int64_t row
     const int at = first + i * kStep;
     if (at < vectors) store_aligned(to + (int64_t{vectors} * row + at) * N, v[i]);
   }
+}
+
+/// One element to global memory.
+template <class T>
+__device__ __forceinline__ void store_element(T* p, T x) {
+  *p = x;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -989,12 +1005,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1054,6 +1064,39 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
   if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
+  }
+}
+
+/// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
+/// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
+/// in words of two elements. Places outside are left alone.
+template <class T>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+                                            int row, int row_end, int col, int col_end,
+                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  const int lane = lane_id();
+  sync_warp();
+  pack_chunk(chunk, top, bottom);
+  sync_warp();
+  const int columns = col_end - col < 64 ? col_end - col : 64;
+  T* const to = p + stride * row + col;
+#pragma unroll 1
+  for (int i = 0; i < 16; ++i) {
+    if (row + i >= row_end) break;
+    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+    T* const line = to + stride * i;
+    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+    if (odd != 0) {
+      // words begin at the second element of a pair
+      if (lane == 0 && columns > 0) store_element(line, pair[0]);
+      uint32_t word;
+      memcpy(&word, &pair, 4);
+      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+      memcpy(&pair, &word, 4);
+    }
+    const int at = 2 * lane + odd;
+    if (at + 1 < columns) store_aligned(line + at, pair);
+    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 
@@ -1587,13 +1630,12 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 256> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
@@ -1638,6 +1680,19 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
@@ -1672,186 +1727,63 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm.tile:8  c[i, j] = acc
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
-      renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
       settle(acc);
       if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
 
       // gemm.tile:8  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          if (i_at < i_end && j_at < j_end) {
-            Vector<float, kWidthJ> c_out;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out[j_sub] = acc[i_step][j_step][j_sub];
-            }
-            store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
           }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
-  }
-  cluster_sync();  // no peer comes to a barrier of a CTA that has ended
-}
-
-__device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const CUtensorMap& b_map,
-    bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
-  constexpr int BN = 256;
-  constexpr int BK = 64;
-  constexpr int kStepsJ = 32;
-  constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 2;
-  struct Shared {
-    PanelTile<bf16_t, 128, 64> a_tiles[4];
-    PanelTile<bf16_t, 64, 256> b_tiles[4];
-    SharedBarrier a_b_full[4];
-    SharedBarrier a_b_free[4];
-  };
-  Shared& shared = dynamic_shared_aligned<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
-  const int rank = cluster_rank();
-  if (thread == 0) {
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_full[slot], 1);
-    }
-    for (int slot = 0; slot < 4; ++slot) {
-      barrier_init(shared.a_b_free[slot], 16);
-    }
-    barrier_init_fence();
-  }
-  cluster_sync();
-  if (thread >= 256) {
-    registers_give<40>();
-    if (thread / 32 == 8 && is_elected()) {
-      RingPlace<4> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-        int instance = item;
-        const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N,
-            BN));
-        const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-        const int i_tile = i_tile_pair * 2 + rank;
-
-        // gemm.tile:6  for k in range(K by BK):
-        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-          // gemm.tile:7  acc += a[i, k] @ b[k, j]
-          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 49152);
-          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
-              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
-          #pragma unroll
-          for (int col = 0; col < 256; col += 64) {
-            if (col / 64 % 2 == rank) {
-              tensor_load_multicast(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                  shared.a_b_full[a_b_ring.slot], 3, BN * j_tile + col, BK * k_tile);
-            }
-          }
-          a_b_ring.advance();
-        }
-      }
-    }
-  } else {
-    registers_take<232>();
-    RingPlace<4> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), ceil_div(N, BN));
-      const int i_tile = i_tile_pair * 2 + rank;
-
-      // gemm.tile:6  for k in range(K by BK):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
-
-        // gemm.tile:7  acc += a[i, k] @ b[k, j]
-        wgmma_fence();
-        {
-          const int row_first = uniform_int(thread / 128) * 64;
-          #pragma unroll
-          for (int k_at = 0; k_at < 64; k_at += 16) {
-            #pragma unroll
-            for (int mt = 0; mt < 1; ++mt) {
-              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
-                  k_at);
-              wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
-            }
-          }
-        }
-        wgmma_commit();
-        wgmma_wait<1>();
-        if (k_tile > 0) {
-          if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-        }
-        a_b_ring.advance();
-      }
-      renew(i_first);
-      renew(j_first);
-
-      // gemm.tile:6  for k in range(K by BK):
-      wgmma_wait<0>();
-      settle(acc);
-      if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
-
-      // gemm.tile:8  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      if (j_end >= 256) {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
-            }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
-            }
-          }
-        }
-      }
-    }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
@@ -1876,7 +1808,7 @@ __device__ __forceinline__ void gemm_nn_copy_body_2(const bf16_t* __restrict__ b
   copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_nn_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -2162,7 +2094,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_3(a_map, b_map, c, M, K, N);
+  gemm_nn_body_2(a_map, b_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -2178,7 +2110,7 @@ gemm_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows,
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_4(a, b, c, M, K, N);
+  gemm_nn_body_3(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2263,7 +2195,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}}, &gemm_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
         + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
@@ -2294,7 +2226,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
           + 7) / 8 * 16}, {64, 64}}, &gemm_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nn_kernel_copied, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nn_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
@@ -2484,13 +2416,12 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 256, 64> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
@@ -2530,6 +2461,19 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
@@ -2564,56 +2508,63 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm.tile:19  c[i, j] = acc
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
-      renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
       settle(acc);
       if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
 
       // gemm.tile:19  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      if (j_end >= 256) {
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
           #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
-            }
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
           }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
-            }
-          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
@@ -3025,7 +2976,7 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
         + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
@@ -3056,7 +3007,7 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
           + 7) / 8 * 16}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nt_kernel_copied, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nt_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}

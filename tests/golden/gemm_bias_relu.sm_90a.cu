@@ -352,6 +352,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   return number % group / (left < kRows ? left : kRows);
 }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of lane `source`. All 32 lanes take part.
 template <class T>
 __device__ __forceinline__ T shuffle_from(T x, int source) {
@@ -558,6 +562,12 @@ __device__ __forceinline__ void copy_row(T* to, const T* p, int row, int64_t row
     const int at = first + i * kStep;
     if (at < vectors) store_aligned(to + (int64_t{vectors} * row + at) * N, v[i]);
   }
+}
+
+/// One element to global memory.
+template <class T>
+__device__ __forceinline__ void store_element(T* p, T x) {
+  *p = x;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -1044,6 +1054,39 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
   if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
+  }
+}
+
+/// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
+/// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
+/// in words of two elements. Places outside are left alone.
+template <class T>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+                                            int row, int row_end, int col, int col_end,
+                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  const int lane = lane_id();
+  sync_warp();
+  pack_chunk(chunk, top, bottom);
+  sync_warp();
+  const int columns = col_end - col < 64 ? col_end - col : 64;
+  T* const to = p + stride * row + col;
+#pragma unroll 1
+  for (int i = 0; i < 16; ++i) {
+    if (row + i >= row_end) break;
+    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+    T* const line = to + stride * i;
+    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+    if (odd != 0) {
+      // words begin at the second element of a pair
+      if (lane == 0 && columns > 0) store_element(line, pair[0]);
+      uint32_t word;
+      memcpy(&word, &pair, 4);
+      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+      memcpy(&pair, &word, 4);
+    }
+    const int at = 2 * lane + odd;
+    if (at + 1 < columns) store_aligned(line + at, pair);
+    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 
@@ -1602,12 +1645,12 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 256> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
@@ -1653,6 +1696,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
@@ -1696,9 +1752,35 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
       renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1708,27 +1790,34 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
 
       // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
       const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      const int i_end = M - BM * i_tile;
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          if (i_at < i_end && j_at < j_end) {
-            const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
-            Vector<float, kWidthJ> c_out;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]),
-                  0.0f);
-            }
-            store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+          Vector<bf16_t, kWidthJ> bias_tile = {};
+          if (j_at < j_end) {
+            bias_tile = load_single<kWidthJ>(bias_at + j_at);
           }
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
+                + convert<float>(bias_tile[j_sub]), 0.0f);
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
@@ -1745,12 +1834,12 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 256> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
@@ -1796,6 +1885,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
@@ -1839,9 +1941,35 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
       renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1851,25 +1979,20 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
 
       // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
       const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      const int i_end = M - BM * i_tile;
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       if (j_end >= 256) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const int i_at = i_first + i_step * 8;
-            if (i_at < i_end) {
-              const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                    + convert<float>(bias_tile[j_sub]), 0.0f);
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+            const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
+            Vector<float, kWidthJ> c_out_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
+                  + convert<float>(bias_tile[j_sub]), 0.0f);
             }
+            c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
           }
         }
       } else {
@@ -1878,23 +2001,28 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const int i_at = i_first + i_step * 8;
-            if (i_at < i_end) {
-              const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
-                  j_end - j_at);
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                    + convert<float>(bias_tile[j_sub]), 0.0f);
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
+            const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
+                j_end - j_at);
+            Vector<float, kWidthJ> c_out_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
+                  + convert<float>(bias_tile[j_sub]), 0.0f);
             }
+            c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
           }
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
@@ -2324,7 +2452,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_bias_relu_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_bias_relu_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
         + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
@@ -2355,7 +2483,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
           + 7) / 8 * 16}, {64, 64}}, &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_bias_relu_kernel_copied, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_bias_relu_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}

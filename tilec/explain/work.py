@@ -240,6 +240,11 @@ class Counter:
                 aligned = isinstance(op, w.StoreWindow) or op.aligned
                 bits = op.rep.bits
                 self._access(op, _vector(op.source, bits, aligned), bits, place)
+            case w.CopyRow():
+                for tensor, store in ((op.source, False), (op.target, True)):
+                    moved = 16.0 * op.vectors * op.step
+                    traffic = Traffic(op, self.span, tensor, moved, store=store)
+                    self._bytes(traffic, (op.row, op.first), work)
             case k.StoreElement() | k.AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)

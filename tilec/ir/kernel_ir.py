@@ -386,25 +386,6 @@ class StoreTile(Op):
 
 
 @dataclass(frozen=True)
-class CopyRow(Op):
-    """Row `row` of `rows` rows of `columns` elements, which lie one behind the other in `source`, to `target`, whose rows begin at
-    multiples of `width` elements (16 bytes): `vectors` vectors of each thread, from number `first` on and `step` apart, by accesses of
-    `access` bytes. What lies behind a row in its last vector is not defined."""
-
-    source: str
-    target: str
-    rep: DType
-    row: Expr
-    rows: Expr
-    columns: Expr
-    first: Expr
-    width: int
-    access: int
-    vectors: int
-    step: int
-
-
-@dataclass(frozen=True)
 class Commit(Op):
     """Closes a group of asynchronous copies."""
 

@@ -15,6 +15,7 @@ from math import ceil, prod
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32, I64, DType
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
@@ -247,7 +248,7 @@ def copying(
         *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in numbers),
     )
     thread, at = Sym.of(Var("thread", "local")), Sym.of(Var(part, "local"))
-    body = k.CopyRow(
+    body = w.CopyRow(
         spell(copy.tensor),
         spell(copy.temp),
         copy.dtype,
