@@ -128,6 +128,7 @@ def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
                 "workspace_declaration": context.workspace_declaration(),
                 "documentation": context.documentation(),
                 "spares": kernel.plan.spare is not None,
+                "needs": bool(kernel.plan.workspace_bytes.terms),
             }
         )
     text = (
