@@ -160,7 +160,9 @@ def _item(value: Any) -> str:
         case k.Part():
             return f"{value.axis.name} from {value.first} to {value.end}"
         case RowsAnywhere():
-            return f"to {value.pointer} + {print_expr(value.offset)} stride {print_expr(value.stride)}"
+            return (
+                f"to {value.pointer} + {print_expr(value.offset)} stride {print_expr(value.stride)}"
+            )
         case k.LoopAxis() | PanelBuffer() | Sums():
             return value.name
         case str() | int() | DType() | Sym() | Var():
