@@ -104,8 +104,22 @@ def gemm(
             if beside is not None and all(x % 8 == 0 for x in (n, k)):
                 other = torch.empty_like(c)
                 contenders["beside"] = beside.gemm(libraries[f"gemm_{order}"], a, b, other)
-            rows.append(race(f"gemm_{order} {name}", 2.0 * m * n * k, contenders, options.rounds))
+            row = race(f"gemm_{order} {name}", 2.0 * m * n * k, contenders, options.rounds)
+            row["workspace_bytes"] = launch.bytes(*sizes)
+            rows.append(row)
+    of_cube(rows)
     return rows
+
+
+def of_cube(rows: list[dict[str, object]]) -> None:
+    """Adds to each row its rate as a share of our own at 4096 with the same order of operands, where that was timed."""
+    rates = {str(row["case"]): float(str(row["tilec_tflops"])) for row in rows}
+    for row in rows:
+        order, _ = str(row["case"]).split()
+        cube = rates.get(f"{order} 4096")
+        if cube:
+            row["of_own_4096"] = round(rates[str(row["case"])] / cube, 4)
+            print(f"{row['case']}: {row['tilec_tflops']} TFLOP/s, {row['of_own_4096']} of our 4096")
 
 
 def epilogue(

@@ -402,7 +402,8 @@ def _variant_of(kernel: str, target: TargetPlan) -> int:
     """The number of the tuned variant that launches a kernel, 0 for the general one."""
     tuned = target.selection.alternatives if target.selection else ()
     for alternative in tuned:
-        if any(a.kernel == kernel for step in alternative.steps for a in step.launches):
+        launches = (x for step in alternative.steps for a in step.launches for x in a.every)
+        if any(a.kernel == kernel for a in launches):
             return alternative.number
     return 0
 

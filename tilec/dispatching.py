@@ -16,6 +16,7 @@ from tilec.ir.requirements import INSTANCE_LIMIT, size_range
 from tilec.ir.symbolic import Apply, Sym
 from tilec.ir.tile_ir import HostNumber, HostOp, Program
 from tilec.passes import pipeline
+from tilec.passes.copies import with_copies
 from tilec.passes.pipeline import Lowered, Snapshot
 from tilec.plan.candidate import Choice, Dispatch
 from tilec.source.diagnostics import Diagnostic, Sink, TileError
@@ -77,7 +78,12 @@ def lower_choices(
         alternatives.append(Alternative(number, label, condition, low.target.steps))
     selection = Selection(dispatch.key, dispatch.points[target.arch], tuple(alternatives))
     everything = [lowered, *(t.lowered for t in found)]
-    places, total = _largest([x.workspace for x in everything])
+    groups = tuple(dict.fromkeys(group for x in everything for group in x.copies))
+    spare_temps = {copy.temp for group in groups for copy in group.rows}
+    places, total = _largest(
+        [tuple(w for w in x.workspace if w.tensor not in spare_temps) for x in everything]
+    )
+    places, spare = with_copies(places, total, groups)
     whole = replace(
         lowered,
         kernels=tuple(kernel for x in everything for kernel in x.kernels),
@@ -85,6 +91,8 @@ def lower_choices(
         target=replace(target, selection=selection) if found else target,
         workspace=places,
         workspace_bytes=total,
+        spare=spare,
+        copies=groups,
         temps=tuple({temp.name: temp for x in everything for temp in x.temps}.values()),
     )
     return whole, tuple(found)

@@ -615,6 +615,42 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
 }
 //@ end
 
+//@ primitive write_chunk needs PanelTile Vector lane_id pack_chunk load_aligned store_aligned
+//@ needs store_element shuffle_from sync_warp includes <cstdint> <cstring>
+/// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
+/// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
+/// in words of two elements. Places outside are left alone.
+template <class T>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+                                            int row, int row_end, int col, int col_end,
+                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  const int lane = lane_id();
+  sync_warp();
+  pack_chunk(chunk, top, bottom);
+  sync_warp();
+  const int columns = col_end - col < 64 ? col_end - col : 64;
+  T* const to = p + stride * row + col;
+#pragma unroll 1
+  for (int i = 0; i < 16; ++i) {
+    if (row + i >= row_end) break;
+    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+    T* const line = to + stride * i;
+    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+    if (odd != 0) {
+      // words begin at the second element of a pair
+      if (lane == 0 && columns > 0) store_element(line, pair[0]);
+      uint32_t word;
+      memcpy(&word, &pair, 4);
+      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+      memcpy(&pair, &word, 4);
+    }
+    const int at = 2 * lane + odd;
+    if (at + 1 < columns) store_aligned(line + at, pair);
+    else if (at < columns) store_element(line + at, pair[0]);
+  }
+}
+//@ end
+
 //@ primitive clear_outside needs PanelTile Vector store_shared_vector
 /// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
 /// [begin, end).

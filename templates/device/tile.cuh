@@ -210,6 +210,39 @@ __device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int fi
 }
 //@ end
 
+//@ primitive copy_row needs Vector ceil_div load_shifted load_within store_aligned window_shift
+//@ includes <cstdint>
+/// Row `row` of `rows` rows of `columns` elements that lie one behind the other from p on, to `to`,
+/// whose rows begin at multiples of N elements: vector `first` of the row, and kCount - 1 further
+/// ones, kStep apart. Rows that have neighbours on both sides are read by whole accesses, which
+/// reach into these; so is what ends up behind the row in its last vector.
+template <int N, int kAccess, int kCount, int kStep, class T>
+__device__ __forceinline__ void copy_row(T* to, const T* p, int row, int64_t rows, int columns,
+                                         int first) {
+  const int vectors = ceil_div(columns, N);
+  const T* const from = p + int64_t{columns} * row;
+  Vector<T, N> v[kCount];
+  if (int64_t{columns} * row >= N && columns * (rows - 1 - row) >= 2 * N) {
+    const int shift = window_shift<N>(from);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = first + i * kStep < vectors ? first + i * kStep : vectors - 1;
+      v[i] = load_shifted<N, kAccess>(from - shift, static_cast<int>(at * unsigned{N} + shift));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      v[i] = load_within<N>(from, static_cast<int>((first + i * kStep) * unsigned{N}), columns);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int at = first + i * kStep;
+    if (at < vectors) store_aligned(to + (int64_t{vectors} * row + at) * N, v[i]);
+  }
+}
+//@ end
+
 //@ primitive combine_partials
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
 template <class Op, int kCount, int kStride = 1, class T>

@@ -107,7 +107,9 @@ def test_the_command_bounds_the_variant_that_is_launched(
     assert said[0].endswith("989 TFLOP/s")
     compiled = compile_file(path, kernel="gemm_nn", archs=("sm_90a",), stop="kernel-ir")
     odd = bound_launches(path, compiled, ("K=4095",))
-    assert set(odd) == {"gemm_nn_kernel_any"}
+    assert set(odd) == {"gemm_nn_kernel_copy", "gemm_nn_kernel_copied"}
+    small = bound_launches(path, compiled, ("M=64", "N=72", "K=65"))
+    assert set(small) == {"gemm_nn_kernel_any"}
 
 
 @pytest.mark.parametrize(("setting", "code"), [("X=3", "E0712"), ("M=x", "E0712"), ("M", "E0705")])

@@ -114,6 +114,12 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -393,6 +399,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, const IntDivis
   return left < kRows ? within / left : within / kRows;
 }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of lane `source`. All 32 lanes take part.
 template <class T>
 __device__ __forceinline__ T shuffle_from(T x, int source) {
@@ -487,6 +497,12 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// N elements from p, whose address is a multiple of the vector's alignment.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
+  return load_vector<alignof(Vector<T, N>), N>(p);
+}
+
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
@@ -499,6 +515,12 @@ __device__ __forceinline__ Vector<T, N> load_single_partial(const T* p, int coun
   return load_vector_partial<alignof(T), N>(p, count);
 }
 
+/// All elements of v to p, whose address is a multiple of the vector's alignment.
+template <class T, int N>
+__device__ __forceinline__ void store_aligned(T* p, const Vector<T, N>& v) {
+  store_vector<alignof(Vector<T, N>)>(p, v);
+}
+
 /// All elements of v to p, one at a time.
 template <class T, int N>
 __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
@@ -509,6 +531,98 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v, int count) {
   store_vector_partial<alignof(T)>(p, v, count);
+}
+
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
+#pragma unroll
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
+#pragma unroll
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+    }
+  }
+  if constexpr (kHalves == 1) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
+}
+
+/// Row `row` of `rows` rows of `columns` elements that lie one behind the other from p on, to `to`,
+/// whose rows begin at multiples of N elements: vector `first` of the row, and kCount - 1 further
+/// ones, kStep apart. Rows that have neighbours on both sides are read by whole accesses, which
+/// reach into these; so is what ends up behind the row in its last vector.
+template <int N, int kAccess, int kCount, int kStep, class T>
+__device__ __forceinline__ void copy_row(T* to, const T* p, int row, int64_t rows, int columns,
+                                         int first) {
+  const int vectors = ceil_div(columns, N);
+  const T* const from = p + int64_t{columns} * row;
+  Vector<T, N> v[kCount];
+  if (int64_t{columns} * row >= N && columns * (rows - 1 - row) >= 2 * N) {
+    const int shift = window_shift<N>(from);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = first + i * kStep < vectors ? first + i * kStep : vectors - 1;
+      v[i] = load_shifted<N, kAccess>(from - shift, static_cast<int>(at * unsigned{N} + shift));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      v[i] = load_within<N>(from, static_cast<int>((first + i * kStep) * unsigned{N}), columns);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int at = first + i * kStep;
+    if (at < vectors) store_aligned(to + (int64_t{vectors} * row + at) * N, v[i]);
+  }
+}
+
+/// One element to global memory.
+template <class T>
+__device__ __forceinline__ void store_element(T* p, T x) {
+  *p = x;
 }
 
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
@@ -951,12 +1065,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1017,6 +1125,39 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
   if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
+  }
+}
+
+/// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
+/// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
+/// in words of two elements. Places outside are left alone.
+template <class T>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+                                            int row, int row_end, int col, int col_end,
+                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  const int lane = lane_id();
+  sync_warp();
+  pack_chunk(chunk, top, bottom);
+  sync_warp();
+  const int columns = col_end - col < 64 ? col_end - col : 64;
+  T* const to = p + stride * row + col;
+#pragma unroll 1
+  for (int i = 0; i < 16; ++i) {
+    if (row + i >= row_end) break;
+    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+    T* const line = to + stride * i;
+    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+    if (odd != 0) {
+      // words begin at the second element of a pair
+      if (lane == 0 && columns > 0) store_element(line, pair[0]);
+      uint32_t word;
+      memcpy(&word, &pair, 4);
+      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+      memcpy(&pair, &word, 4);
+    }
+    const int at = 2 * lane + odd;
+    if (at + 1 < columns) store_aligned(line + at, pair);
+    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 
@@ -1121,6 +1262,35 @@ __device__ __forceinline__ void wgmma_m64n256k16_bf16(
 /// Whether an address is a multiple of `bytes`.
 [[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+/// The smaller of two sizes.
+[[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// The larger of two sizes.
+[[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
+[[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
+  constexpr double kEnd = 9.22e18;
+  if (estimate > -kEnd && estimate < kEnd) return false;
+  *end = estimate < 0 ? INT64_MIN : INT64_MAX;
+  return true;
+}
+
+/// a * b, saturating.
+[[maybe_unused]] inline int64_t host_times(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) * static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a * b;
+}
+
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
 }
 
 /// A number that a sentence mentions.
@@ -1527,13 +1697,12 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 256> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
@@ -1581,6 +1750,19 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
@@ -1618,38 +1800,85 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm.tile:8  c[i, j] = acc
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
-      renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
       settle(acc);
       if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
 
       // gemm.tile:8  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          if (i_at < i_end && j_at < j_end) {
-            Vector<float, kWidthJ> c_out;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out[j_sub] = acc[i_step][j_step][j_sub];
-            }
-            store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
           }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
+}
+
+__device__ __forceinline__ void gemm_nn_copy_body(const bf16_t* __restrict__ a,
+    bf16_t* __restrict__ a_rows, int M, int K) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(a_rows, a, row, M, K, part * 512 + thread);
+}
+
+__device__ __forceinline__ void gemm_nn_copy_body_2(const bf16_t* __restrict__ b,
+    bf16_t* __restrict__ b_rows, int K, int N) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(N, 4096);
+  instance /= ceil_div(N, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
 }
 
 __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
@@ -1933,6 +2162,24 @@ gemm_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nn_body_2(a_map, b_map, c, M, K, N);
 }
 
+extern "C" __global__ void
+__cluster_dims__(2, 1, 1)
+__launch_bounds__(384, resident_ctas(384, 1))
+gemm_nn_kernel_copied(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_nn_body_2(a_map, b_map, c, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_nn_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M, int K) {
+  gemm_nn_copy_body(a, a_rows, M, K);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K, int N) {
+  gemm_nn_copy_body_2(b, b_rows, K, N);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
@@ -1949,13 +2196,19 @@ thread_local host_Sentence gemm_nn_sentence;
 extern "C" const char* gemm_nn_error() { return gemm_nn_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_nn_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
-  return 0;
+extern "C" size_t gemm_nn_workspace_bytes(int M, int K, int N) {
+  return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
+      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8) <= host_times((int64_t{K}
+      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 255) / 256) && int64_t{M}
+      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N}
+      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8)
+      * host_min_of(1, N % 8) * 16 + 255) / 256 * 256, (int64_t{M} * ((int64_t{K} + 7) / 8)
+      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int K, int N,
-    void* /*workspace*/, cudaStream_t stream) {
+    void* workspace, cudaStream_t stream) {
   gemm_nn_sentence.clear();
   if (M < 0) {
     return gemm_nn_sentence.refuse("M is negative", {{"M", M}});
@@ -1974,9 +2227,14 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
+    {"the workspace", workspace, workspace == nullptr ? 0
+        : static_cast<int64_t>(gemm_nn_workspace_bytes(M, K, N)), 256, true},
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_nn_sentence);
   if (status != cudaSuccess) return status;
+  bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
+      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
@@ -2010,7 +2268,38 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}}, &gemm_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
+          static_cast<bf16_t*>(c), M, K, N);
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
+        + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
+        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
+        (int64_t{N} + 255) / 256) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
+        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
+        || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+      if (K % 8 != 0) {
+        status = host_launch(gemm_nn_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        if (status != cudaSuccess) return status;
+      }
+      if (N % 8 != 0) {
+        status = host_launch(gemm_nn_kernel_copy_2, {int64_t{K} * ((int64_t{N} + 4095) / 4096),
+            128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        if (status != cudaSuccess) return status;
+      }
+      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      status = host_limit_to_resident(&ctas, 1, 2);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 128}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
+          + 7) / 8 * 16}, {64, 64}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nn_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
@@ -2206,13 +2495,12 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   struct Shared {
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 256, 64> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
@@ -2255,6 +2543,19 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
@@ -2292,58 +2593,85 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
           if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
         }
         a_b_ring.advance();
+
+        // gemm.tile:19  c[i, j] = acc
+        if (k_tile == 0) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
+              c_out[1]);
+        } else if (k_tile == 2) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+              + 8, c_out[1] + 8);
+        } else if (k_tile == 4) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+              + 16, c_out[1] + 16);
+        } else if (k_tile == 6) {
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+              + 24, c_out[1] + 24);
+        }
       }
-      renew(i_first);
-      renew(j_first);
+      if (ceil_div(K, BK) <= 2) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
+            + 8, c_out[1] + 8);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
+            + 16, c_out[1] + 16);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
+            + 24, c_out[1] + 24);
+      }
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
       settle(acc);
       if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
-      const int i_end = M - BM * i_tile;
-      const int j_end = N - BN * j_tile;
 
       // gemm.tile:19  c[i, j] = acc
-      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-      if (j_end >= 256) {
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
           #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
-            }
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
           }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthJ> c_out;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                c_out[j_sub] = acc[i_step][j_step][j_sub];
-              }
-              store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
-                  j_end - j_at);
-            }
-          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
       }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
     }
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0], c_out[1]);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0] + 8,
+        c_out[1] + 8);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0] + 16,
+        c_out[1] + 16);
+    write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0] + 24,
+        c_out[1] + 24);
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
+}
+
+__device__ __forceinline__ void gemm_nt_copy_body(const bf16_t* __restrict__ a,
+    bf16_t* __restrict__ a_rows, int M, int K) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(a_rows, a, row, M, K, part * 512 + thread);
+}
+
+__device__ __forceinline__ void gemm_nt_copy_body_2(const bf16_t* __restrict__ b,
+    bf16_t* __restrict__ b_rows, int K, int N) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(b_rows, b, row, N, K, part * 512 + thread);
 }
 
 __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
@@ -2627,6 +2955,24 @@ gemm_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
   gemm_nt_body_2(a_map, b_map, c, M, K, N);
 }
 
+extern "C" __global__ void
+__cluster_dims__(2, 1, 1)
+__launch_bounds__(384, resident_ctas(384, 1))
+gemm_nt_kernel_copied(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_nt_body_2(a_map, b_map, c, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_nt_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M, int K) {
+  gemm_nt_copy_body(a, a_rows, M, K);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K, int N) {
+  gemm_nt_copy_body_2(b, b_rows, K, N);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
@@ -2643,13 +2989,19 @@ thread_local host_Sentence gemm_nt_sentence;
 extern "C" const char* gemm_nt_error() { return gemm_nt_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_nt_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
-  return 0;
+extern "C" size_t gemm_nt_workspace_bytes(int M, int K, int N) {
+  return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
+      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, K % 8) <= host_times((int64_t{K}
+      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 255) / 256) && int64_t{M}
+      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{N} * ((int64_t{K}
+      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{M} * ((int64_t{K} + 7) / 8)
+      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256, (int64_t{N} * ((int64_t{K} + 7) / 8)
+      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int K, int N,
-    void* /*workspace*/, cudaStream_t stream) {
+    void* workspace, cudaStream_t stream) {
   gemm_nt_sentence.clear();
   if (M < 0) {
     return gemm_nt_sentence.refuse("M is negative", {{"M", M}});
@@ -2668,9 +3020,14 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
+    {"the workspace", workspace, workspace == nullptr ? 0
+        : static_cast<int64_t>(gemm_nt_workspace_bytes(M, K, N)), 256, true},
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_nt_sentence);
   if (status != cudaSuccess) return status;
+  bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
+      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
         && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
@@ -2704,7 +3061,38 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 198656}, stream, a_map, b_map,
+      status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
+          static_cast<bf16_t*>(c), M, K, N);
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
+        + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
+        * host_min_of(1, K % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
+        (int64_t{N} + 255) / 256) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
+        && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
+        || host_is_aligned(a, 16)) && (K % 8 != 0 || host_is_aligned(b, 16))) {
+      if (K % 8 != 0) {
+        status = host_launch(gemm_nt_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        if (status != cudaSuccess) return status;
+      }
+      if (K % 8 != 0) {
+        status = host_launch(gemm_nt_kernel_copy_2, {int64_t{N} * ((int64_t{K} + 4095) / 4096),
+            128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        if (status != cudaSuccess) return status;
+      }
+      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      status = host_limit_to_resident(&ctas, 1, 2);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 128}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {K % 8 != 0 ? b_rows : b,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 128}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nt_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}

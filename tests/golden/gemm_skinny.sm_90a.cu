@@ -116,6 +116,12 @@ __device__ __forceinline__ To truncate_saturate(From x) {
 #endif
 }
 
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -517,6 +523,92 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v, int count) {
   store_vector_partial<alignof(T)>(p, v, count);
+}
+
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
+template <int N, int kAccess, class T>
+__device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
+  using Word = typename AccessWord<kAccess>::type;
+  constexpr int kEach = kAccess / sizeof(T);
+  constexpr int kMore = kAccess / 4;
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kHalves = sizeof(T) < 4 ? 1 : 0;
+  const unsigned skip = static_cast<unsigned>(at) % kEach;
+  const Word* const from = reinterpret_cast<const Word*>(p + (static_cast<unsigned>(at) - skip));
+  uint32_t words[kWords + kMore];
+#pragma unroll
+  for (int i = 0; i < kWords / kMore + 1; ++i) {
+    const Word word = from[i];
+    memcpy(words + i * kMore, &word, kAccess);
+  }
+  const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));
+#pragma unroll
+  for (int step = kMore / 2; step >= 1; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords + step - 1 + kHalves; ++i) {
+      words[i] = (bytes / 4 & static_cast<unsigned>(step)) != 0 ? words[i + step] : words[i];
+    }
+  }
+  if constexpr (kHalves == 1) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const uint64_t both = static_cast<uint64_t>(words[i + 1]) << 32 | words[i];
+      words[i] = static_cast<uint32_t>(both >> (8 * (bytes % 4)));
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+
+/// Elements `at` to `at` + N of the `count` ones from p, zeros for others.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_within(const T* p, int at, int count) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const unsigned place = static_cast<unsigned>(at + e);
+    v.units[e] = place < static_cast<unsigned>(count) ? p[place] : T{};
+  }
+  return v;
+}
+
+/// Row `row` of `rows` rows of `columns` elements that lie one behind the other from p on, to `to`,
+/// whose rows begin at multiples of N elements: vector `first` of the row, and kCount - 1 further
+/// ones, kStep apart. Rows that have neighbours on both sides are read by whole accesses, which
+/// reach into these; so is what ends up behind the row in its last vector.
+template <int N, int kAccess, int kCount, int kStep, class T>
+__device__ __forceinline__ void copy_row(T* to, const T* p, int row, int64_t rows, int columns,
+                                         int first) {
+  const int vectors = ceil_div(columns, N);
+  const T* const from = p + int64_t{columns} * row;
+  Vector<T, N> v[kCount];
+  if (int64_t{columns} * row >= N && columns * (rows - 1 - row) >= 2 * N) {
+    const int shift = window_shift<N>(from);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = first + i * kStep < vectors ? first + i * kStep : vectors - 1;
+      v[i] = load_shifted<N, kAccess>(from - shift, static_cast<int>(at * unsigned{N} + shift));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      v[i] = load_within<N>(from, static_cast<int>((first + i * kStep) * unsigned{N}), columns);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int at = first + i * kStep;
+    if (at < vectors) store_aligned(to + (int64_t{vectors} * row + at) * N, v[i]);
+  }
 }
 
 /// One element to global memory.
@@ -992,6 +1084,35 @@ __device__ __forceinline__ void wgmma_m64n16k16_bf16(
 /// Whether an address is a multiple of `bytes`.
 [[maybe_unused]] inline bool host_is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+/// The smaller of two sizes.
+[[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// The larger of two sizes.
+[[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
+/// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
+[[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
+  constexpr double kEnd = 9.22e18;
+  if (estimate > -kEnd && estimate < kEnd) return false;
+  *end = estimate < 0 ? INT64_MIN : INT64_MAX;
+  return true;
+}
+
+/// a * b, saturating.
+[[maybe_unused]] inline int64_t host_times(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) * static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a * b;
+}
+
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
 }
 
 /// A number that a sentence mentions.
@@ -1510,6 +1631,26 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   }
 }
 
+__device__ __forceinline__ void gemm_skinny_nn_copy_body(const bf16_t* __restrict__ a,
+    bf16_t* __restrict__ a_rows, int M, int K) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(a_rows, a, row, M, K, part * 512 + thread);
+}
+
+__device__ __forceinline__ void gemm_skinny_nn_copy_body_2(const bf16_t* __restrict__ b,
+    bf16_t* __restrict__ b_rows, int K, int N) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(N, 4096);
+  instance /= ceil_div(N, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
+}
+
 __device__ __forceinline__ void gemm_skinny_nn_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
@@ -1786,6 +1927,24 @@ gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
   gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
 }
 
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+gemm_skinny_nn_kernel_copied(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_skinny_nn_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
+    int K) {
+  gemm_skinny_nn_copy_body(a, a_rows, M, K);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_skinny_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
+    int N) {
+  gemm_skinny_nn_copy_body_2(b, b_rows, K, N);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
@@ -1802,13 +1961,19 @@ thread_local host_Sentence gemm_skinny_nn_sentence;
 extern "C" const char* gemm_skinny_nn_error() { return gemm_skinny_nn_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_skinny_nn_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
-  return 0;
+extern "C" size_t gemm_skinny_nn_workspace_bytes(int M, int K, int N) {
+  return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
+      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8) <= host_times((int64_t{K}
+      + 127) / 128 * ((int64_t{M} + 15) / 16), (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K}
+      + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647
+      ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8) * host_min_of(1, N % 8) * 16 + 255) / 256
+      * 256, (int64_t{M} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256)
+      : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int M, int K, int N,
-    void* /*workspace*/, cudaStream_t stream) {
+    void* workspace, cudaStream_t stream) {
   gemm_skinny_nn_sentence.clear();
   if (M < 0) {
     return gemm_skinny_nn_sentence.refuse("M is negative", {{"M", M}});
@@ -1830,9 +1995,14 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
+    {"the workspace", workspace, workspace == nullptr ? 0
+        : static_cast<int64_t>(gemm_skinny_nn_workspace_bytes(M, K, N)), 256, true},
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nn_sentence);
   if (status != cudaSuccess) return status;
+  bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
+      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
@@ -1869,6 +2039,38 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
+        + 2520000) / 2862 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 2862
+        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 127) / 128 * ((int64_t{M} + 15) / 16),
+        (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
+        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (N % 8 != 0
+        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      if (K % 8 != 0) {
+        status = host_launch(gemm_skinny_nn_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
+            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        if (status != cudaSuccess) return status;
+      }
+      if (N % 8 != 0) {
+        status = host_launch(gemm_skinny_nn_kernel_copy_2, {int64_t{K} * ((int64_t{N}
+            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        if (status != cudaSuccess) return status;
+      }
+      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
+          + 7) / 8 * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 16}}, &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel_copied, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
@@ -2153,6 +2355,26 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   }
 }
 
+__device__ __forceinline__ void gemm_skinny_nt_copy_body(const bf16_t* __restrict__ a,
+    bf16_t* __restrict__ a_rows, int M, int K) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(a_rows, a, row, M, K, part * 512 + thread);
+}
+
+__device__ __forceinline__ void gemm_skinny_nt_copy_body_2(const bf16_t* __restrict__ b,
+    bf16_t* __restrict__ b_rows, int K, int N) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int instance = static_cast<int>(blockIdx.x);
+  const int part = instance % ceil_div(K, 4096);
+  instance /= ceil_div(K, 4096);
+  const int row = instance;
+  copy_row<8, 8, 4, 128>(b_rows, b, row, N, K, part * 512 + thread);
+}
+
 __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
@@ -2429,6 +2651,24 @@ gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
   gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
 }
 
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+gemm_skinny_nt_kernel_copied(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_skinny_nt_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
+    int K) {
+  gemm_skinny_nt_copy_body(a, a_rows, M, K);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+gemm_skinny_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
+    int N) {
+  gemm_skinny_nt_copy_body_2(b, b_rows, K, N);
+}
+
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
@@ -2445,13 +2685,19 @@ thread_local host_Sentence gemm_skinny_nt_sentence;
 extern "C" const char* gemm_skinny_nt_error() { return gemm_skinny_nt_sentence.text; }
 
 /// Bytes of workspace that a call needs.
-extern "C" size_t gemm_skinny_nt_workspace_bytes(int /*M*/, int /*K*/, int /*N*/) {
-  return 0;
+extern "C" size_t gemm_skinny_nt_workspace_bytes(int M, int K, int N) {
+  return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
+      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8) <= host_times((int64_t{K}
+      + 127) / 128 * ((int64_t{M} + 15) / 16), (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K}
+      + 4095) / 4096) <= 2147483647 && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647
+      ? host_plus((int64_t{M} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256
+      * 256, (int64_t{N} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256)
+      : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
 extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int M, int K, int N,
-    void* /*workspace*/, cudaStream_t stream) {
+    void* workspace, cudaStream_t stream) {
   gemm_skinny_nt_sentence.clear();
   if (M < 0) {
     return gemm_skinny_nt_sentence.refuse("M is negative", {{"M", M}});
@@ -2473,9 +2719,14 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
+    {"the workspace", workspace, workspace == nullptr ? 0
+        : static_cast<int64_t>(gemm_skinny_nt_workspace_bytes(M, K, N)), 256, true},
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nt_sentence);
   if (status != cudaSuccess) return status;
+  bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
+      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
         && N % 2 == 0 && K >= 1 && M >= 1 && N >= 1) {
@@ -2512,6 +2763,38 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
+        + 2520000) / 2862 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 2862
+        * host_min_of(1, K % 8) <= host_times((int64_t{K} + 127) / 128 * ((int64_t{M} + 15) / 16),
+        (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
+        && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
+        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      if (K % 8 != 0) {
+        status = host_launch(gemm_skinny_nt_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
+            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        if (status != cudaSuccess) return status;
+      }
+      if (K % 8 != 0) {
+        status = host_launch(gemm_skinny_nt_kernel_copy_2, {int64_t{N} * ((int64_t{K}
+            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        if (status != cudaSuccess) return status;
+      }
+      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {K % 8 != 0 ? b_rows : b,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 64}}, &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
+          + 7) / 8 * 16}, {64, 16}}, &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nt_kernel_copied, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}

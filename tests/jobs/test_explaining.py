@@ -119,7 +119,7 @@ def test_an_asynchronous_variant_says_what_its_roles_do() -> None:
     found = compile_file(
         str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",), stop="kernel-ir"
     )
-    fast, any_out, general = found.kernels[0].manifest["targets"]["sm_90a"]
+    fast, any_out, copied, general = found.kernels[0].manifest["targets"]["sm_90a"]
     assert fast["roles"]["producer"] == {"threads": 128, "working": 1, "registers": 40}
     assert fast["roles"]["consumers"]["warpgroups"] == 2
     (channel,) = fast["channels"]
@@ -127,7 +127,9 @@ def test_an_asynchronous_variant_says_what_its_roles_do() -> None:
     assert channel["filled"] == ["in each trip of k_tile"]
     assert "multicast" in channel["tiles"][1] and "multicast" not in channel["tiles"][0]
     assert fast["departures"][0]["transport"].endswith("under the next instance's loop")
-    assert any_out["departures"] == []
+    for anywhere in (any_out, copied):
+        assert "row by row in words" in anywhere["departures"][0]["transport"]
+    assert [copy["tensor"] for copy in copied["copies"]] == ["a", "b"]
     assert any_out["channels"][0]["tiles"][0]["transport"] == "bulk copy through a tensor map"
     assert "roles" not in general and "tiles" in general
     instructions = {i["instruction"] for i in fast["products"]["instructions"]}

@@ -192,7 +192,7 @@ def test_bulk_copies_round_to_tf32(tmp_path: Path) -> None:
     assert ELEMENT_TYPES[TF32].name == "CU_TENSOR_MAP_DATA_TYPE_TFLOAT32"
     assert ELEMENT_TYPES[TF32] != ELEMENT_TYPES[F32]
     text = compile_file(str(file_of(tmp_path, "f32")), archs=("sm_90a",)).cu
-    assert text.count("CU_TENSOR_MAP_DATA_TYPE_TFLOAT32") == 4
+    assert text.count("CU_TENSOR_MAP_DATA_TYPE_TFLOAT32") == 6
     assert "CU_TENSOR_MAP_DATA_TYPE_FLOAT32" not in text
 
 

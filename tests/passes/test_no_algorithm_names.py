@@ -33,11 +33,10 @@ def decisions(text: str, folder: Path, arch: str, renamed: dict[str, str] | None
             axes = one.get("axes", {})
             one["axes"] = sorted(json.dumps(axis, sort_keys=True) for axis in axes.values())
             one["barriers"] = sorted(one["barriers"])
-            # factors are sorted by name
+            # factors, summands and arguments are sorted by name
             parts = one["condition"].split(" and ")
             one["condition"] = sorted(
-                re.sub(r"\w+(?:\*\w+)+", lambda m: "*".join(sorted(m[0].split("*"))), part)
-                for part in parts
+                " ".join(sorted(re.findall(r"\w+|[^\w\s]+", part))) for part in parts
             )
             one["shared"] = sorted(json.dumps(buffer, sort_keys=True) for buffer in one["shared"])
             # lines move with statements and functions: what is said of all of them, wherever

@@ -9,7 +9,7 @@ from typing import Literal
 from tilec.emit.c_names import c_name
 from tilec.emit.expressions import AND, EQUAL, OR, ORDER, PRIMARY, PRODUCT, SUM, UNARY, Text
 from tilec.ir.dtypes import DType
-from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
+from tilec.ir.launch import Aligned, AllOf, Always, AnyOf, Given, LaunchCondition
 from tilec.ir.requirements import size_range
 from tilec.ir.symbolic import Apply, Atom, Sym, Var
 from tilec.ir.tile_ir import HostNumber, HostOp, HostScalar
@@ -133,6 +133,8 @@ class HostRenderer:
                 return self._scalar(condition.name)
             case Always():
                 return Text("true")
+            case Given():
+                return Text("workspace != nullptr", EQUAL)
             case Aligned():
                 if self.aligned.get(condition.tensor, 1) % condition.bytes == 0:
                     return Text("true")
@@ -143,6 +145,11 @@ class HostRenderer:
                 if len(pieces) <= 1:
                     return pieces[0] if pieces else Text("true")
                 return Text(" && ".join(p.at(EQUAL) for p in pieces), AND)
+            case AnyOf():
+                pieces = [self.piece(p) for p in condition.parts]
+                if any(p.text == "true" for p in pieces):
+                    return Text("true")
+                return Text(" || ".join(p.at(EQUAL) for p in pieces), OR)
             case HostOp():
                 return self._operation(condition)
             case _:

@@ -261,6 +261,22 @@ class KernelWriter:
         name = op.source.name
         return f"{name}[{2 * block}]{added}, {name}[{2 * block + 1}]{added}"
 
+    def chunk_rows(self, op: a.SendChunks, number: int) -> str:
+        """Where a chunk that no map takes goes, as arguments."""
+        rows = op.rows
+        assert rows is not None
+        block, panel = divmod(number, op.panels)
+        places = []
+        for coordinate, added, end in (
+            (op.coordinates[op.row_axis], 64 * block, rows.row_end),
+            (op.coordinates[0], op.buffer.cols * panel, rows.col_end),
+        ):
+            more = f" + {added}" if added else ""
+            places.append(f"{self.operand(coordinate)}{more}, {self.expr(end)}")
+        return (
+            f"{rows.pointer}{self.plus(rows.offset)}, {self.expr(rows.stride)}, {', '.join(places)}"
+        )
+
     def chunk_coordinates(self, op: a.SendChunks, number: int) -> str:
         """Coordinates of a chunk as further arguments, the fastest first."""
         block, panel = divmod(number, op.panels)

@@ -170,12 +170,26 @@ class LauncherContext:
             for t in self.plan.parameters
         ]
         if self.plan.workspace:
-            size = self.host.size(self.plan.workspace_bytes)
+            size = self._workspace_size()
+            if self.plan.spare is not None:
+                needed = self.host.size(self.plan.workspace_bytes)
+                sizes = ", ".join(name for _, name in self._numbers())
+                size = f"static_cast<int64_t>({self.name}_workspace_bytes({sizes}))"
+                size = f"workspace == nullptr ? {needed} : {size}"
             rows.append((WORKSPACE, "workspace", size, WORKSPACE_ALIGNMENT, True))
         return [
             f'{{"{name}", {pointer}, {size}, {alignment}, {"true" if written else "false"}}}'
             for name, pointer, size, alignment, written in rows
         ]
+
+    def _workspace_size(self) -> str:
+        """Bytes of workspace, what a call can do without included."""
+        needed = self.host.size(self.plan.workspace_bytes)
+        spare = self.plan.spare
+        if spare is None:
+            return needed
+        more = f"({self.host.condition(spare.condition)} ? {self.host.size(spare.bytes)} : 0)"
+        return more[1:-1] if needed == "0" else f"{needed} + {more}"
 
     # ---- launches
 
@@ -199,6 +213,7 @@ class LauncherContext:
         return {
             "kernel": launch.kernel,
             "condition": self.host.condition(launch.condition),
+            "before": [self._launch(one) for one in launch.before],
             "setup": setup,
             "function": "host_launch_early" if launch.early else "host_launch",
             "grid": ", ".join([grid, str(launch.block), *shared]),
@@ -233,8 +248,12 @@ class LauncherContext:
             ", ".join(self.host.size(n) for n in numbers)
             for numbers in (argument.dims, argument.strides)
         )
+        base = c_name(argument.tensor)
+        if argument.instead is not None:
+            copied = self.host.piece(argument.instead.condition).at(EQUAL)
+            base = f"{copied} ? {c_name(argument.instead.tensor)} : {base}"
         parts = [
-            c_name(argument.tensor),
+            base,
             ELEMENT_TYPES[argument.dtype].name,
             SWIZZLES[argument.swizzle].name,
             str(len(argument.dims)),
@@ -334,7 +353,7 @@ class LauncherContext:
 
     def render(self) -> str:
         """The launcher's text."""
-        workspace = self.host.size(self.plan.workspace_bytes)
+        workspace = self._workspace_size()
         targets = self.targets()
         checks, arguments, pointers = [], [], []
         if not self.apart:

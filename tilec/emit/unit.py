@@ -127,6 +127,8 @@ def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
                 "declaration": context.declaration(),
                 "workspace_declaration": context.workspace_declaration(),
                 "documentation": context.documentation(),
+                "spares": kernel.plan.spare is not None,
+                "needs": bool(kernel.plan.workspace_bytes.terms),
             }
         )
     text = (

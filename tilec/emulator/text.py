@@ -32,7 +32,8 @@ PRELUDE = "tilec_host.h"
 
 NOTED = (
     *("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product"),
-    *("wmma_load_block", "wmma_add", "send_chunk", "clear_outside", "load_turned"),
+    *("wmma_load_block", "wmma_add", "send_chunk", "write_chunk", "copy_row"),
+    *("clear_outside", "load_turned"),
 )
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 

@@ -240,6 +240,11 @@ class Counter:
                 aligned = isinstance(op, w.StoreWindow) or op.aligned
                 bits = op.rep.bits
                 self._access(op, _vector(op.source, bits, aligned), bits, place)
+            case w.CopyRow():
+                for tensor, store in ((op.source, False), (op.target, True)):
+                    moved = 16.0 * op.vectors * op.step
+                    traffic = Traffic(op, self.span, tensor, moved, store=store)
+                    self._bytes(traffic, (op.row, op.first), work)
             case k.StoreElement() | k.AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)
@@ -349,7 +354,7 @@ class Counter:
         count = 1 if op.only is not None else op.blocks * op.panels
         chunk = op.buffer.rows * op.buffer.cols * op.buffer.rep.bits / 8
         total = count * chunk * self.whole / 32
-        tensor = self.addresses.of_map(op.map)
+        tensor = self.addresses.of_map(op.map) if op.rows is None else op.rows.pointer
         self._bytes(Traffic(op, self.span, tensor, total, store=True), (), work)
 
     def _access(

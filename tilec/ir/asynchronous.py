@@ -247,9 +247,20 @@ class ClearEdges(Op):
 
 
 @dataclass(frozen=True)
+class RowsAnywhere:
+    """A matrix whose rows begin anywhere: from `offset` of `pointer` on, `stride` elements apart, with so many rows and columns."""
+
+    pointer: str
+    offset: Expr
+    stride: Expr
+    row_end: Expr
+    col_end: Expr
+
+
+@dataclass(frozen=True)
 class SendChunks(Op):
     """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
-    a warp) to the tensor: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
+    a warp) to the tensor of a map, or to the rows at `rows` by the warp's own stores: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
     those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
     many, `least` at least; `only`: these, under one fence; none of them: all."""
 
@@ -268,6 +279,7 @@ class SendChunks(Op):
     trips: Expr | None = None
     least: int = 0
     only: tuple[int, ...] = ()
+    rows: RowsAnywhere | None = None
 
     @property
     def chunks(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from tilec.ir import kernel_ir as k
-from tilec.ir.asynchronous import PanelBuffer
+from tilec.ir.asynchronous import PanelBuffer, RowsAnywhere
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_wmma import Sums
 from tilec.ir.launch import TensorMapArgument
@@ -159,6 +159,10 @@ def _item(value: Any) -> str:
             return f"{value.buffer}{slot}"
         case k.Part():
             return f"{value.axis.name} from {value.first} to {value.end}"
+        case RowsAnywhere():
+            return (
+                f"to {value.pointer} + {print_expr(value.offset)} stride {print_expr(value.stride)}"
+            )
         case k.LoopAxis() | PanelBuffer() | Sums():
             return value.name
         case str() | int() | DType() | Sym() | Var():

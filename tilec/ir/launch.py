@@ -19,6 +19,9 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tensor_maps import ALIGNMENT, DIM_LIMIT, STRIDE_LIMIT, box_fault
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
 
+WORKSPACE = "the workspace"
+"""The name of the workspace in sentences and addresses: no tensor is called so."""
+
 
 @dataclass(frozen=True)
 class Aligned:
@@ -33,12 +36,24 @@ class Always:
     """True."""
 
 
-LaunchCondition: TypeAlias = "HostExpr | Aligned | Always | AllOf"
+@dataclass(frozen=True)
+class Given:
+    """True iff the call was given a workspace."""
+
+
+LaunchCondition: TypeAlias = "HostExpr | Aligned | Always | Given | AllOf | AnyOf"
 
 
 @dataclass(frozen=True)
 class AllOf:
     """True iff every part is (no part: true)."""
+
+    parts: tuple[LaunchCondition, ...]
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """True iff one part is (no part: false)."""
 
     parts: tuple[LaunchCondition, ...]
 
@@ -67,10 +82,19 @@ class ScalarArgument:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """A temp that takes a tensor's place in a call in which `condition` holds."""
+
+    tensor: str
+    condition: HostExpr
+
+
+@dataclass(frozen=True)
 class TensorMapArgument:
     """A map by which bulk copies address a tensor (`cuTensorMapEncodeTiled`), 128 bytes by value. All lists have the fastest axis
     first: `dims` in elements, `strides` in bytes of every axis but the first, `box` the elements of one copy. `swizzle`: 0, 32, 64 or 128
-    bytes, what a row of the box spans at most. `fault` must be "", and a launch needs `addressable`."""
+    bytes, what a row of the box spans at most. `fault` must be "", and a launch needs `addressable`. `instead`: a copy of the tensor that
+    some calls address in its place; the strides are those of both where both can be meant."""
 
     name: str
     tensor: str
@@ -79,6 +103,7 @@ class TensorMapArgument:
     strides: tuple[Sym, ...]
     box: tuple[int, ...]
     swizzle: int
+    instead: Instead | None = None
 
     @property
     def fault(self) -> str:
@@ -88,7 +113,10 @@ class TensorMapArgument:
     @property
     def addressable(self) -> LaunchCondition:
         """Whether a call's tensor can have the map. What holds for every call is left out."""
-        parts: list[LaunchCondition] = [Aligned(self.tensor, ALIGNMENT)]
+        aligned = Aligned(self.tensor, ALIGNMENT)
+        parts: list[LaunchCondition] = [aligned]
+        if self.instead is not None:
+            parts = [AnyOf((self.instead.condition, aligned))]
         for dim in self.dims:
             parts += _at_least(dim, 1) + _at_most(dim, DIM_LIMIT)
         for stride in self.strides:
@@ -99,7 +127,9 @@ class TensorMapArgument:
                 rest = HostOp("%", (part, step)) if part.variables else part % step
                 parts.append(HostOp("==", (rest, Sym.of(0))))
             factors = [a for atoms, _ in stride.terms for a in atoms]
-            if len(stride.terms) != 1 or not {Sym.of(a) for a in factors} <= set(self.dims):
+            # those of a copy follow from its dims
+            own = len(stride.terms) == 1 and {Sym.of(a) for a in factors} <= set(self.dims)
+            if self.instead is None and not own:
                 parts += _at_least(stride, 1)
             parts += _at_most(stride, STRIDE_LIMIT)
         return AllOf(tuple(dict.fromkeys(parts)))
@@ -128,6 +158,13 @@ class Launch:
     resident: int = 0
     even: bool = False
     early: bool = False
+    before: tuple[Launch, ...] = ()
+    """launches in front of this one, each where its own condition holds besides"""
+
+    @property
+    def every(self) -> tuple[Launch, ...]:
+        """This launch and those in front of it, in order."""
+        return (*self.before, self)
 
 
 @dataclass(frozen=True)
@@ -145,6 +182,14 @@ class Workspace:
     tensor: str
     offset: Sym
     bytes: Sym
+
+
+@dataclass(frozen=True)
+class Spare:
+    """Bytes of workspace behind all others that a call with `condition` can use; without a workspace it takes another variant."""
+
+    bytes: Sym
+    condition: HostExpr
 
 
 @dataclass(frozen=True)
@@ -183,6 +228,11 @@ class TargetPlan:
         tuned = self.selection.alternatives if self.selection else ()
         return (*(s for a in tuned for s in a.steps), *self.steps)
 
+    @property
+    def every_launch(self) -> tuple[Launch, ...]:
+        """The launches of all of these, those in front of others too."""
+        return tuple(one for s in self.every_step for x in s.launches for one in x.every)
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
@@ -200,6 +250,8 @@ class LaunchPlan:
     contracts: tuple[Contract, ...] = ()
     workspace: tuple[Workspace, ...] = ()
     workspace_bytes: Sym = field(default_factory=lambda: Sym.of(0))
+    """without the spare ones"""
+    spare: Spare | None = None
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -239,7 +291,7 @@ def product(factors: tuple[Sym, ...]) -> Sym:
 
 
 __all__ = [
-    "Aligned", "AllOf", "Alternative", "Always", "Argument", "HostExpr", "HostNumber", "HostOp", "HostScalar", "IntegerArgument",
-    "Launch", "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Selection", "Step", "TargetPlan", "TensorMapArgument",
-    "Workspace", "product", "size_range",
+    "WORKSPACE", "Aligned", "AllOf", "Alternative", "Always", "AnyOf", "Argument", "Given", "HostExpr", "HostNumber", "HostOp", "HostScalar",
+    "Instead", "IntegerArgument", "Launch", "LaunchCondition", "LaunchPlan", "PointerArgument", "ScalarArgument", "Selection", "Spare",
+    "Step", "TargetPlan", "TensorMapArgument", "Workspace", "product", "size_range",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tilec.ir.launch import LaunchPlan, product, size_range
+from tilec.ir.launch import WORKSPACE, LaunchPlan, product, size_range
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Contract, Tensor
 
@@ -18,9 +18,6 @@ BYTES_LIMIT = 1 << 60
 
 INSTANCE_LIMIT = (1 << 31) - 1
 """Instances of one nest, and CTAs of one grid (CUDA programming guide, technical specifications)."""
-
-WORKSPACE = "the workspace"
-"""The name of the workspace in sentences and addresses: no tensor is called so."""
 
 WORKSPACE_ALIGNMENT = 256
 """Bytes; what allocators of the CUDA runtime give."""

@@ -1,4 +1,4 @@
-"""Kernel IR of rows that start anywhere: vectors of the aligned window around a row."""
+"""Kernel IR of rows that start anywhere: vectors of the aligned window around a row, and their copies."""
 
 from __future__ import annotations
 
@@ -75,3 +75,22 @@ class StoreWindow(k.Op):
     offset: k.Expr
     count: k.Expr
     guards: tuple[k.Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class CopyRow(k.Op):
+    """Row `row` of `rows` rows of `columns` elements, which lie one behind the other in `source`, to `target`, whose rows begin at
+    multiples of `width` elements (16 bytes): `vectors` vectors of each thread, from number `first` on and `step` apart, by accesses of
+    `access` bytes. What lies behind a row in its last vector is not defined."""
+
+    source: str
+    target: str
+    rep: DType
+    row: k.Expr
+    rows: k.Expr
+    columns: k.Expr
+    first: k.Expr
+    width: int
+    access: int
+    vectors: int
+    step: int

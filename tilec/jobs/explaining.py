@@ -275,6 +275,8 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"    leaves: {departure['tensor']}, {departure['chunks_of_a_warp']} chunks of each warp, {departure['transport']}"
         )
+    for copy in variant.get("copies", ()):
+        yield f"    copied first: {copy['tensor']} where {copy['where']}, by {copy['kernel']}, to {copy['to']}"
     if "cluster" in variant:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from tilec.ir import tile_ir as t
@@ -14,8 +14,12 @@ Alignment: TypeAlias = "tuple[list[LaunchCondition], list[tuple[Sym, int]], set[
 """Conditions, sizes that are multiples of a number, and the ids of the accesses that are aligned under them."""
 
 
-def alignment(program: t.Program, moved: Iterable[tuple[t.Load | t.Store, int]]) -> Alignment:
-    """The alignment of accesses with the elements that each moves at once."""
+def alignment(
+    program: t.Program,
+    moved: Iterable[tuple[t.Load | t.Store, int]],
+    copied: Collection[str] = (),
+) -> Alignment:
+    """The alignment of accesses with the elements that each moves at once. Rows of the tensors in `copied` are aligned as they are."""
     conditions: list[LaunchCondition] = []
     divisors: list[tuple[Sym, int]] = []
     accesses: set[int] = set()
@@ -29,7 +33,9 @@ def alignment(program: t.Program, moved: Iterable[tuple[t.Load | t.Store, int]])
             continue
         found: list[tuple[Sym, int]] = []
         possible = True
-        for sym in sorted(_multiples(program, op.access, given), key=lambda s: len(s.terms)):
+        for sym in sorted(
+            _multiples(program, op.access, given, copied), key=lambda s: len(s.terms)
+        ):
             if facts.divides(sym, elements):
                 continue
             if any(v.kind not in ("dim", "tile") for v in sym.variables):
@@ -46,7 +52,7 @@ def alignment(program: t.Program, moved: Iterable[tuple[t.Load | t.Store, int]])
                 facts.learn_divisor(sym, number)
             continue
         accesses.add(id(op))
-        if tensor.role != "temp":
+        if tensor.role != "temp" and tensor.name not in copied:
             conditions.append(Aligned(tensor.name, needed))
         divisors += found
         conditions += [
@@ -56,7 +62,9 @@ def alignment(program: t.Program, moved: Iterable[tuple[t.Load | t.Store, int]])
     return list(dict.fromkeys(conditions)), divisors, accesses
 
 
-def _multiples(program: t.Program, access: t.Access, facts: Facts) -> list[Sym]:
+def _multiples(
+    program: t.Program, access: t.Access, facts: Facts, copied: Collection[str]
+) -> list[Sym]:
     """Syms that must be multiples of the vector: strides of all but the last dimension, offsets along the last."""
     tensor = program.tensor(access.tensor)
     view = next((v for v in program.views if v.name == access.view), None)
@@ -65,6 +73,8 @@ def _multiples(program: t.Program, access: t.Access, facts: Facts) -> list[Sym]:
         tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
     wanted = [s for n, s in enumerate(strides[:-1]) if not _is_first_scalar_zero(access, n)]
+    if access.tensor in copied:
+        wanted = []
     last = access.terms[-1]
     if isinstance(last, t.AtSpan):
         if last.lo is not None and not facts.prove_nonnegative(last.start - last.lo):

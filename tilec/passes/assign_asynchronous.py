@@ -1,4 +1,5 @@
-"""Variants of a nest in the asynchronous form: where everything is aligned, and where only what bulk copies bring is."""
+"""Variants of a nest in the asynchronous form: where everything is aligned, where only what bulk copies bring is, and where that is
+once it has been copied."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.launch import AllOf, LaunchCondition
+from tilec.ir.launch import AllOf, Given, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
+from tilec.passes.copies import plan_copies
 
 
 class AsynchronousAssignment(ProductAssignment):
@@ -40,6 +42,7 @@ class AsynchronousAssignment(ProductAssignment):
             if not loads <= aligned or (name and set(conditions) == set(everything[0])):
                 continue
             departs = form.departure is not None and id(form.departure.store) in aligned
+            own = form if departs else self._leaving_anywhere(form)
             found.append(
                 Variant(
                     name,
@@ -48,11 +51,40 @@ class AsynchronousAssignment(ProductAssignment):
                     tuple(divisors),
                     frozenset(aligned),
                     products=form.products,
-                    asynchronous=form if departs else replace(form, departure=None),
+                    asynchronous=own,
                     positive=self._dims(form),
                 )
             )
-        return tuple(found)
+        return (*found, *self._copied(form, loads))
+
+    def _copied(self, form: Asynchronous, loads: set[int]) -> list[Variant]:
+        """The variant for operands whose rows begin anywhere, and are copied where that pays."""
+        dots = [plan.op for plan in form.products.plans.values()]
+        copies = plan_copies(self.program, self.nest, form.channels, dots, self.target)
+        if copies is None:
+            return []
+        conditions, divisors, aligned = self.alignment(2, loads, copies.tensors)
+        if not loads <= aligned:
+            return []
+        return [
+            Variant(
+                "copied",
+                self.product_level(form.products),
+                AllOf((Given(), *conditions, *self._not_empty(form), *copies.conditions)),
+                tuple(divisors),
+                frozenset(aligned),
+                products=form.products,
+                asynchronous=self._leaving_anywhere(form),
+                positive=self._dims(form),
+                copies=copies,
+            )
+        ]
+
+    @staticmethod
+    def _leaving_anywhere(form: Asynchronous) -> Asynchronous:
+        """The form without a tensor map for what leaves."""
+        departure = form.departure
+        return form if departure is None else replace(form, departure=departure.anywhere)
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""

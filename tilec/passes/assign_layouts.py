@@ -189,14 +189,17 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
-    def alignment(self, width: int, wanted: Collection[int] | None = None) -> Alignment:
-        """What the launch must check so that vectors along the fast slot are aligned, of all accesses or of those with these ids."""
+    def alignment(
+        self, width: int, wanted: Collection[int] | None = None, copied: Collection[str] = ()
+    ) -> Alignment:
+        """What the launch must check so that vectors along the fast slot are aligned, of all accesses or of those with these ids;
+        `copied` as in `tilec.passes.alignment`."""
         moved = [
             (op, self._vector_elements(op, width))
             for op in self.accesses
             if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
         ]
-        return alignment(self.program, moved)
+        return alignment(self.program, moved, copied)
 
     # ---- levels
 

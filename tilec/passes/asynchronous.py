@@ -47,12 +47,18 @@ ROOM_BESIDES = 36
 
 @dataclass(frozen=True)
 class Departure:
-    """A tile of accumulators' shape that leaves by bulk copies, in chunks of 16 rows and `columns` columns of each warp. `deferred`:
-    under the first trips of the next instance's loop."""
+    """A tile of accumulators' shape that leaves in chunks of 16 rows and `columns` columns of each warp, by bulk copies, or, where rows of
+    the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the next instance's loop."""
 
     store: t.Store
     columns: int
     deferred: bool
+    bulk: bool = True
+
+    @property
+    def anywhere(self) -> Departure:
+        """The same without bulk copies."""
+        return replace(self, bulk=False)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from tilec.ir import window_ops as w
 from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
-from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
+from tilec.ir.launch import Aligned, AllOf, Always, AnyOf, Given, Launch, LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
+from tilec.passes.copies import described
 from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.role_decisions import describe_roles, note_of, warpgroup_products
 from tilec.passes.uses import all_ops
@@ -32,19 +33,19 @@ def describe(
     placement: Placement,
     variant: Variant,
     kernel: k.Kernel,
-    condition: LaunchCondition,
+    launch: Launch,
     schedule: tuple[str, ...] = (),
     reason: str = "",
     tiles: Mapping[str, int] | None = None,
 ) -> Mapping[str, object]:
-    """A variant for the manifest; `condition` is the launch's, with the candidate's numbers. `schedule`: what was done to the nest
+    """A variant for the manifest, as `launch` runs it. `schedule`: what was done to the nest
     for the asynchronous form; `reason`: why it has none; `tiles`: sizes of its own."""
     walk = _Walk(kernel)
     walk.block(kernel.body, _Place())
     held, inline = _tiles(nest, placement)
     return {
         "kernel": kernel.name,
-        "condition": condition_text(condition) or "always",
+        "condition": condition_text(launch.condition) or "always",
         **({"tiles": dict(tiles)} if tiles else {}),
         "threads": kernel.threads,
         "instances_per_cta": kernel.batch,
@@ -75,6 +76,7 @@ def describe(
         **({"products": _products(variant, kernel)} if variant.products else {}),
         **({"not_asynchronous": reason} if reason else {}),
         **describe_roles(kernel, schedule),
+        **({"copies": described(variant.copies, launch)} if variant.copies else {}),
         "held_tiles": held,
         "inline_tiles": inline,
         "lines": walk.lines(),
@@ -513,6 +515,11 @@ def condition_text(condition: LaunchCondition | t.HostExpr) -> str:
         case AllOf():
             parts = [text for part in condition.parts if (text := condition_text(part))]
             return " and ".join(dict.fromkeys(parts))
+        case AnyOf():
+            parts = [condition_text(part) for part in condition.parts]
+            return f"({' or '.join(parts)})" if all(parts) else ""
+        case Given():
+            return "a workspace is given"
         case Sym():
             return str(condition)
         case t.HostOp():

@@ -6,8 +6,8 @@ Tile IR   eliminate_dead · hoist · sink_stores
 Kernel IR lower · retire · synchronize · queue
 Host      launch plan · decisions
 
-A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first, and those for
-every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
+A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
+behind copies of operands), and those for every size and address behind them. What does not suit the form says why (`Unsuited`), and has the others alone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
     AllOf,
+    AnyOf,
     Launch,
     LaunchCondition,
     LaunchPlan,
+    Spare,
     Step,
     TargetPlan,
     TensorMapArgument,
@@ -30,7 +32,7 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
-from tilec.passes import eliminate_dead, hoist, queue, retire, sink_stores, synchronize
+from tilec.passes import copies, eliminate_dead, hoist, queue, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
@@ -70,6 +72,8 @@ class Lowered:
     warnings: tuple[Diagnostic, ...] = ()
     temps: tuple[t.Tensor, ...] = ()
     """tensors of the workspace beside the program's own"""
+    spare: Spare | None = None
+    copies: tuple[copies.Copies, ...] = ()
 
 
 def run(
@@ -95,6 +99,7 @@ def run(
     warnings: list[Diagnostic] = []
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
+    copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         nest = _cleaned(program, nest, snapshot)
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
@@ -143,11 +148,19 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
-            launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
-            condition, tiles = launches[-1].condition, form.program.tiles
-            own = None if form.program is program else tiles
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric)
+            if variant.copies is not None:
+                copied.append(variant.copies)
+                for n, copy in enumerate(variant.copies.rows):
+                    last = "_".join(p for p in ("" if n == 0 else str(n + 1), suffix) if p)
+                    first, one = copies.copying(program, copy, base, last, spell)
+                    kernels.append(first)
+                    programs.append(program)
+                    launch = replace(launch, before=(*launch.before, one))
+            launches.append(launch)
+            own = None if form.program is program else form.program.tiles
             decisions.append(
-                describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
+                describe(nest, placement, variant, kernel, launches[-1], form.schedule, reason, own)
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         if longer:
@@ -160,6 +173,9 @@ def run(
         steps.append(Step(tuple(launches), instances))
     temps = queue.temps(counter, queued)
     workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
+    workspace, spare = copies.with_copies(workspace, total, copied)
+    places = {copy.temp: copy.place for group in copied for copy in group.rows}
+    temps = (*temps, *places.values())
     return Lowered(
         tuple(kernels),
         TargetPlan(target.arch, tuple(steps)),
@@ -169,6 +185,8 @@ def run(
         tuple(programs),
         tuple(warnings),
         temps,
+        spare,
+        tuple(copied),
     )
 
 
@@ -369,8 +387,8 @@ def _numbers(condition: LaunchCondition, numeric: Callable[[Sym], Sym]) -> Launc
             return numeric(condition)
         case t.HostOp():
             return t.HostOp(condition.op, tuple(_host_numbers(a, numeric) for a in condition.args))
-        case AllOf():
-            return AllOf(tuple(_numbers(p, numeric) for p in condition.parts))
+        case AllOf() | AnyOf():
+            return replace(condition, parts=tuple(_numbers(p, numeric) for p in condition.parts))
         case _:
             return condition
 
@@ -415,6 +433,7 @@ def plan_of(program: t.Program, lowered: list[Lowered]) -> LaunchPlan:
         tuple(replace(c, condition=_host_numbers(c.condition, numeric)) for c in program.contracts),
         largest.workspace,
         largest.workspace_bytes,
+        largest.spare,
     )
 
 

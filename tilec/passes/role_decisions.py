@@ -49,7 +49,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
     if sends:
         walked["departures"] = [
             {
-                "tensor": tensor_of(kernel, sends[0].map),
+                "tensor": _sent_to(kernel, sends[0]),
                 "transport": sent(sends[0]),
                 "chunks_of_a_warp": sends[0].blocks * sends[0].panels,
                 "chunks_under_way": sends[0].under_way,
@@ -125,7 +125,7 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.SendChunks():
             return {
                 "what": "store",
-                "tensor": tensor_of(kernel, op.map),
+                "tensor": _sent_to(kernel, op),
                 "transport": sent(op),
                 "masks": [],
             }
@@ -139,9 +139,16 @@ def tensor_of(kernel: k.Kernel, name: str) -> str:
     return next(x.tensor for x in maps if x.name == name)
 
 
+def _sent_to(kernel: k.Kernel, op: a.SendChunks) -> str:
+    return tensor_of(kernel, op.map) if op.rows is None else op.rows.pointer
+
+
 def sent(op: a.SendChunks) -> str:
     """How a tile leaves."""
     size = f"{op.buffer.rows} x {op.buffer.cols}"
+    if op.rows is not None:
+        when = "as soon as it is packed" if op.only else "under the next instance's loop"
+        return f"through shared memory, {size} of a warp at a time, row by row in words, {when}"
     when = "as soon as it is packed" if op.only else "under the next instance's loop"
     return f"bulk store through a tensor map, {size} of a warp at a time, {when}"
 

@@ -14,6 +14,7 @@ from tilec.passes.windows import Window
 
 if TYPE_CHECKING:
     from tilec.passes.asynchronous import Asynchronous
+    from tilec.passes.copies import Copies
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Variant:
     asynchronous: Asynchronous | None = None
     positive: tuple[Sym, ...] = ()
     """sizes known to be positive under `condition`"""
+    copies: Copies | None = None
+    """operands that are copied first"""
     window: Window | None = None
     beyond: tuple[Sym, Sym] | None = None
     """an extent, and how much of it the variants in front take"""

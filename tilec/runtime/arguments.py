@@ -364,9 +364,9 @@ def first_violation(
             case FitsGrid():
                 holds = evaluate_sym(requirement.instances, env) <= INSTANCE_LIMIT
             case Addressable():
-                holds = _argument_bytes(plan, requirement.name, env) <= BYTES_LIMIT
+                holds = _argument_bytes(plan, requirement.name, env, places) <= BYTES_LIMIT
             case Present():
-                empty = _argument_bytes(plan, requirement.name, env) <= 0
+                empty = _argument_bytes(plan, requirement.name, env, places) <= 0
                 holds = empty or places.get(requirement.name, 1) != 0
             case AlignedAddress():
                 holds = places.get(requirement.name, 0) % requirement.bytes == 0
@@ -382,11 +382,22 @@ def first_violation(
     return None
 
 
-def _argument_bytes(plan: LaunchPlan, name: str, env: Environment) -> int:
+def spare_bytes(plan: LaunchPlan, env: Environment) -> int:
+    """Bytes of workspace that a call can do without, and uses where it has them."""
+    spare = plan.spare
+    if spare is None or not evaluate(spare.condition, env):
+        return 0
+    return max(0, evaluate_sym(spare.bytes, env))
+
+
+def _argument_bytes(
+    plan: LaunchPlan, name: str, env: Environment, places: Mapping[str, int]
+) -> int:
     for tensor in plan.parameters:
         if tensor.name == name:
             return tensor_bytes(tensor, env)
-    return evaluate_sym(plan.workspace_bytes, env)
+    needed = evaluate_sym(plan.workspace_bytes, env)
+    return needed + spare_bytes(plan, env) if places.get(WORKSPACE, 1) else needed
 
 
 def _used(contract: Contract, sizes: CallSizes) -> str:
@@ -404,7 +415,12 @@ def first_overlap(
     address are left out; that of the workspace is under its name."""
     env = sizes.environment
     ranges = [
-        (name, written, addresses[name], addresses[name] + _argument_bytes(plan, name, env))
+        (
+            name,
+            written,
+            addresses[name],
+            addresses[name] + _argument_bytes(plan, name, env, addresses),
+        )
         for requirement in requirements(plan)
         if isinstance(requirement, Separate)
         for name, written in zip(requirement.names, requirement.written, strict=True)

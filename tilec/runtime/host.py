@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition
+from tilec.ir.launch import WORKSPACE, Aligned, AllOf, Always, AnyOf, Given, LaunchCondition
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import HostExpr, HostNumber, HostOp, HostScalar
 from tilec.source.exhaustive import assert_never
@@ -105,7 +105,7 @@ _BINARY: Mapping[str, Callable[[HostValue, HostValue], HostValue]] = {
 
 
 def holds(condition: LaunchCondition, env: Environment, addresses: Mapping[str, int]) -> bool:
-    """Whether a launch condition is true; `addresses` are those of the tensors by name, temps included."""
+    """Whether a launch condition is true; `addresses` are those of the tensors by name, temps and the workspace included."""
     match condition:
         case Always():
             return True
@@ -113,5 +113,9 @@ def holds(condition: LaunchCondition, env: Environment, addresses: Mapping[str, 
             return addresses[condition.tensor] % condition.bytes == 0
         case AllOf():
             return all(holds(part, env, addresses) for part in condition.parts)
+        case AnyOf():
+            return any(holds(part, env, addresses) for part in condition.parts)
+        case Given():
+            return addresses.get(WORKSPACE, 0) != 0
         case _:
             return bool(evaluate(condition, env))

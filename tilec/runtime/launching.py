@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tilec.ir.dtypes import DType
 from tilec.ir.launch import (
+    WORKSPACE,
     Argument,
     IntegerArgument,
     Launch,
@@ -21,7 +22,7 @@ from tilec.ir.launch import (
 )
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.selection import nearest_variant
-from tilec.runtime.arguments import CallSizes
+from tilec.runtime.arguments import CallSizes, spare_bytes
 from tilec.runtime.host import HostValue, evaluate_sym, holds
 from tilec.source.diagnostics import fail
 from tilec.source.exhaustive import assert_never
@@ -142,8 +143,10 @@ def _number(arch: str) -> int:
 
 
 def workspace_bytes(plan: LaunchPlan, sizes: CallSizes) -> int:
-    """Bytes of workspace that a call needs."""
-    return max(0, evaluate_sym(plan.workspace_bytes, sizes.environment))
+    """Bytes of workspace that a call needs, or can use."""
+    env = sizes.environment
+    needed = max(0, evaluate_sym(plan.workspace_bytes, env))
+    return needed + spare_bytes(plan, env)
 
 
 def concrete_launches(
@@ -161,7 +164,7 @@ def concrete_launches(
     step whose chosen launch has no CTAs launches nothing. Raises TileError (E0712) for more CTAs than a grid can have.
     """
     env = sizes.environment
-    places = dict(addresses)
+    places = {**addresses, WORKSPACE: workspace}
     for temp in plan.workspace:
         places[temp.tensor] = workspace + evaluate_sym(temp.offset, env)
     scalars = {s.name: s.dtype for s in plan.scalars}
@@ -172,20 +175,23 @@ def concrete_launches(
         )
         if chosen is None:
             continue
-        grid = _grid(chosen, env, multiprocessors)
-        if grid <= 0:
-            continue
-        if grid > INSTANCE_LIMIT:
-            raise fail(
-                "E0712",
-                f"`{chosen.kernel}` would need {grid} CTAs, and a grid has at most {INSTANCE_LIMIT}",
+        for one in chosen.every:
+            if one is not chosen and not holds(one.condition, env, places):
+                continue
+            grid = _grid(one, env, multiprocessors)
+            if grid <= 0:
+                continue
+            if grid > INSTANCE_LIMIT:
+                raise fail(
+                    "E0712",
+                    f"`{one.kernel}` would need {grid} CTAs, and a grid has at most {INSTANCE_LIMIT}",
+                )
+            arguments = tuple(_pack(a, env, places, scalars) for a in one.arguments)
+            launches.append(
+                ConcreteLaunch(
+                    one.kernel, grid, one.block, one.shared_bytes, one.cluster, arguments
+                )
             )
-        arguments = tuple(_pack(a, env, places, scalars) for a in chosen.arguments)
-        launches.append(
-            ConcreteLaunch(
-                chosen.kernel, grid, chosen.block, chosen.shared_bytes, chosen.cluster, arguments
-            )
-        )
     return launches
 
 
@@ -233,9 +239,12 @@ def _pack(
             return pack_scalar(scalars[argument.name], env[argument.name])
         case TensorMapArgument():
             assert not argument.fault, argument.fault
+            instead = argument.instead
+            copied = instead is not None and holds(instead.condition, env, addresses)
+            tensor = instead.tensor if instead is not None and copied else argument.tensor
             return ConcreteMap(
-                argument.tensor,
-                addresses[argument.tensor],
+                tensor,
+                addresses[tensor],
                 argument.dtype,
                 tuple(evaluate_sym(d, env) for d in argument.dims),
                 tuple(evaluate_sym(d, env) for d in argument.strides),

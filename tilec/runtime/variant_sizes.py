@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from tilec.ir.launch import Aligned, AllOf, Always, LaunchCondition, Step, TargetPlan
+from tilec.ir.launch import (
+    WORKSPACE,
+    Aligned,
+    AllOf,
+    Always,
+    AnyOf,
+    Given,
+    LaunchCondition,
+    Step,
+    TargetPlan,
+)
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import HostOp, Program
 from tilec.reference.numbers import storage_dtype
@@ -63,6 +73,17 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
                 more = set(chosen_variants(program, target, one)) - chosen
                 found += [one] if more else []
                 chosen |= more
+    # and some want large sizes that nothing divides, all but one or two
+    dims = [v.name for v in program.dims]
+    rest = (None, *dims)
+    for number, even, few in product((1 << n for n in range(4, 14)), rest, rest):
+        if chosen >= set(compiled_variants(target)):
+            break
+        wanted = {d: number if d == even else number + 1 for d in dims if d != few}
+        for one in _set(program, wanted, {}):
+            more = set(chosen_variants(program, target, one)) - chosen
+            found += [one] if more else []
+            chosen |= more
     found += _tuned(program, target)
     return [one for n, one in enumerate(found) if one not in found[:n]]
 
@@ -99,7 +120,7 @@ def covering(
 
 def compiled_variants(target: TargetPlan) -> tuple[str, ...]:
     """The kernels of a plan in order, each once."""
-    return tuple(dict.fromkeys(a.kernel for step in target.every_step for a in step.launches))
+    return tuple(dict.fromkeys(a.kernel for a in target.every_launch))
 
 
 def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -> list[str]:
@@ -110,11 +131,13 @@ def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -
         t.name: _BASE + sizes.offsets.get(t.name, 0) * storage_dtype(t.dtype).itemsize
         for t in program.tensors
     }
+    addresses[WORKSPACE] = _BASE
     chosen = []
     for step in chosen_steps(target, env, addresses):
-        found = (a.kernel for a in step.launches if holds(a.condition, env, addresses))
-        if (kernel := next(found, None)) is not None:
-            chosen.append(kernel)
+        found = (a for a in step.launches if holds(a.condition, env, addresses))
+        if (launch := next(found, None)) is not None:
+            before = (a for a in launch.before if holds(a.condition, env, addresses))
+            chosen += [a.kernel for a in (*before, launch)]
     return chosen
 
 
@@ -137,13 +160,13 @@ def _conditions(step: Step) -> Iterator[LaunchCondition]:
 
 def _parts(condition: LaunchCondition) -> Iterator[LaunchCondition]:
     match condition:
-        case AllOf():
+        case AllOf() | AnyOf():
             for part in condition.parts:
                 yield from _parts(part)
         case HostOp(op="and"):
             for argument in condition.args:
                 yield from _parts(argument)
-        case Always():
+        case Always() | Given():
             return
         case _:
             yield condition

@@ -26,6 +26,10 @@ class Rates:
     warp_share: float = 1.0
     """how much of the tensor rate products of warps reach, where those of warpgroups reach all of it: measured on an H200
     (bench/results/mma_limit.jsonl)"""
+    warpgroup_share: float = 0.0
+    """how much products of warpgroups reach of large matrices, 0 where there are none: measured on an H200"""
+    anywhere_share: float = 0.0
+    """the same of products of warps whose operands' rows begin anywhere, so that elements are moved one by one"""
 
 
 RATES: dict[str, Rates] = {
@@ -35,7 +39,13 @@ RATES: dict[str, Rates] = {
     "sm_87": Rates({8: 2048, 16: 1024, 32: 512}),
     "sm_89": Rates({8: 1024, 16: 512, 32: 256}),
     "sm_90": Rates({8: 4096, 16: 2048, 32: 1024, 64: 128}, fma64=64, warp_share=0.643),
-    "sm_90a": Rates({8: 4096, 16: 2048, 32: 1024, 64: 128}, fma64=64, warp_share=0.643),
+    "sm_90a": Rates(
+        {8: 4096, 16: 2048, 32: 1024, 64: 128},
+        fma64=64,
+        warp_share=0.643,
+        warpgroup_share=0.7,
+        anywhere_share=0.07,
+    ),
     "sm_100": Rates({8: 8192, 16: 4096, 32: 2048, 64: 64}, fma64=64),
     "sm_103": Rates({8: 8192, 16: 4096, 32: 2048}),
     "sm_120": Rates({8: 512, 16: 256, 32: 128}),
@@ -58,6 +68,38 @@ def dram_bytes(arch: str) -> float | None:
     if device is None or clock is None:
         return None
     return device.dram_gigabytes / (clock * device.multiprocessors)
+
+
+MEMORY_SHARE = 0.7
+"""How much of the DRAM's rate a copy reaches."""
+
+LAUNCH_MICROSECONDS = 3.0
+"""A kernel in front of another one in a stream, whatever it does."""
+
+
+@dataclass(frozen=True)
+class CopyCost:
+    """What copying takes, in multiply-adds of a product: of an element, and of a launch. So many take as much longer where elements
+    are moved one by one than where warpgroups multiply."""
+
+    element: float
+    launch: float
+
+
+def copy_cost(arch: str, bits: int) -> CopyCost | None:
+    """The cost of copying elements of `bits` bits for a product; None where the rates are not known."""
+    rates, memory, clock = RATES[arch], dram_bytes(arch), clock_gigahertz(arch)
+    tensor = rates.tensor.get(bits)
+    if not rates.anywhere_share or tensor is None or memory is None or clock is None:
+        return None
+    saved = (1 / rates.anywhere_share - 1 / rates.warpgroup_share) / tensor
+    """clocks of an SM for a multiply-add"""
+    if saved <= 0:
+        return None
+    multiprocessors = REPRESENTATIVES[arch].multiprocessors
+    moved = 2 * bits / 8 / (memory * MEMORY_SHARE)
+    launch = LAUNCH_MICROSECONDS * 1e3 * clock * multiprocessors
+    return CopyCost(moved / saved, launch / saved)
 
 
 FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {

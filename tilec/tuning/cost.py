@@ -71,7 +71,8 @@ def estimate(kernel: CompiledKernel, arch: str, sizes: CallSizes) -> Estimate | 
     if not launches:
         return None
     planned = {a.kernel: a for step in plan.targets[0].every_step for a in step.launches}
-    largest = max(launches, key=lambda x: x.grid * x.block)
+    # copies in front of a launch are not what is chosen among
+    largest = max((x for x in launches if x.kernel in planned), key=lambda x: x.grid * x.block)
     resident, under_way = _resident(kernel, arch, target, planned[largest.kernel])
     # CTAs that walk several instances: the instances come in waves all the same
     ctas = max(largest.grid, evaluate_sym(planned[largest.kernel].grid, sizes.environment))

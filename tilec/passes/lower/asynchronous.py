@@ -214,10 +214,13 @@ class Roles:
         extents[box.row] = rows
         extents[box.col] = buffer.panel
         size = tensor.dtype.bits // 8
+        copies = context.variant.copies
+        copy = copies.of(tensor.name) if copies is not None else None
+        strides = box.strides[:-1] if copy is None else copy.strides
         parts = (
             tensor.name,
             tuple(numeric(d) for d in reversed(box.dims)),
-            tuple(numeric(s) * size for s in reversed(box.strides[:-1])),
+            tuple(numeric(s) * size for s in reversed(strides)),
             tuple(reversed(extents)),
             buffer.span,
         )
@@ -225,7 +228,8 @@ class Roles:
             name = context.names.unique(f"{tensor.name}_map")
             # products take f32 as tf32: the copy rounds, where the instruction would cut off
             dtype = TF32 if tensor.dtype == F32 else tensor.dtype
-            self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:])
+            instead = copy.instead if copy is not None else None
+            self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:], instead)
         return self.maps[parts].name
 
     # ---- the consumers

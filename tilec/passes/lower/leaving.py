@@ -1,4 +1,5 @@
-"""A tile that leaves a nest of asynchronous products by bulk copies: now, chunk by chunk, or under the next instance's loop."""
+"""A tile that leaves a nest of asynchronous products by bulk copies, or by stores of whole rows: now, chunk by chunk, or under the next
+instance's loop."""
 
 from __future__ import annotations
 
@@ -51,6 +52,7 @@ class Leaving:
         self.before: list[k.Op] = []
         self.map = ""
         self.final: k.Op = a.BulkDrain()
+        self.rows: a.RowsAnywhere | None = None
         self.places: list[k.Fragment] = []
         for n in range(len(self.box.dims)):
             end = "row" if n == self.box.row else "col" if n == self.box.col else f"at{n}"
@@ -72,8 +74,10 @@ class Leaving:
         only: tuple[int, ...] = (),
     ) -> a.SendChunks:
         """The op that sends all chunks, those of a trip, those of the trips that a loop of `trips`, `least` at least, had not, or one."""
-        if not self.map:
-            name = self.departure.store.access.tensor
+        name = self.departure.store.access.tensor
+        if not self.departure.bulk:
+            self.rows = self._rows(name)
+        elif not self.map:
             self.map = self.maps(name, self.box, self.buffer, CHUNK_ROWS)
         return a.SendChunks(
             self.fragment,
@@ -88,7 +92,24 @@ class Leaving:
             trips=trips,
             least=least,
             only=only,
+            rows=self.rows,
             span=self.departure.store.span,
+        )
+
+    def _rows(self, tensor: str) -> a.RowsAnywhere:
+        """Where the tile's rows lie: those of its matrix, of which a batch has several."""
+        context, box = self.context, self.box
+        context.pointers[tensor] = True
+        offset = Sym.of(0)
+        for n, place in enumerate(self.places):
+            if n not in (box.row, box.col):
+                offset = offset + Sym.of(Var(place.name, "local")) * box.strides[n]
+        return a.RowsAnywhere(
+            context.names.spell(tensor),
+            context.index(offset, wide=True),
+            context.index(box.strides[box.row], wide=True),
+            context.index(box.dims[box.row]),
+            context.index(box.dims[box.col]),
         )
 
     def store(self) -> None:
@@ -111,7 +132,7 @@ class Leaving:
             context.out.append(k.Declare(self.fragment, None, span=store.span))
             # the accumulators and few chunks at a time are all that registers hold; those of one fence are sent together
             held = self.axes[0].layout.steps * self.axes[1].layout.capacity // 4
-            together = self.under_way if held <= FEW_ACCUMULATORS else 1
+            together = self.under_way if held <= FEW_ACCUMULATORS and self.departure.bulk else 1
             chunks = range(self.blocks * self.panels)
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
@@ -133,4 +154,4 @@ class Leaving:
     def after(self) -> list[k.Op]:
         """Behind the last instance."""
         last = [self.final] if self.departure.deferred else []
-        return [*last, a.BulkDrain()]
+        return [*last, a.BulkDrain()] if self.departure.bulk else last

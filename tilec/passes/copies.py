@@ -1,0 +1,295 @@
+"""Copies of operands whose rows begin anywhere: bulk copies want rows at multiples of 16 bytes.
+
+a: bf16[M, K], K % 8 != 0      a_rows: bf16[M, 8 * ceil(K / 8)] in the workspace, of which a kernel fills the first K columns
+
+The nest then runs as if that were the tensor. A copy takes time for each element and for its launch; what it saves grows with the
+product. Which of the two is more follows from the target's rates and the sizes of the call: where copies do not pay, or a call comes
+without a workspace, the general variant takes it. Dense tensors alone are copied: the size of the workspace is asked by dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import ceil, prod
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
+from tilec.ir.dtypes import I32, I64, DType
+from tilec.ir.facts import Facts
+from tilec.ir.launch import (
+    Argument,
+    Instead,
+    IntegerArgument,
+    Launch,
+    PointerArgument,
+    Spare,
+    Workspace,
+    product,
+)
+from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.ir.tensor_maps import ALIGNMENT
+from tilec.passes.boxes import TensorBox, load_box
+from tilec.passes.channels import Channel
+from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.lower.vectors import SHIFTED_ACCESS
+from tilec.passes.uses import Definitions
+from tilec.targets.rates import copy_cost
+from tilec.targets.table import Target
+
+THREADS = 128
+VECTORS = 4
+"""Of a thread: as many have loads under way at once."""
+
+INSTANCE_LIMIT = (1 << 31) - 1
+"""CTAs of one grid."""
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """A dense tensor of `rows` rows of `columns` elements, and the temp to which it is copied where `condition` holds."""
+
+    tensor: str
+    temp: str
+    dtype: DType
+    dims: tuple[Sym, ...]
+
+    @property
+    def width(self) -> int:
+        """Elements of a vector of 16 bytes."""
+        return ALIGNMENT * 8 // self.dtype.bits
+
+    @property
+    def columns(self) -> Sym:
+        """Elements of a row."""
+        return self.dims[-1]
+
+    @property
+    def rows(self) -> Sym:
+        """Rows of all other dimensions."""
+        return product(self.dims[:-1])
+
+    @property
+    def condition(self) -> t.HostExpr:
+        """Whether rows begin elsewhere than at multiples of 16 bytes."""
+        return t.HostOp("!=", (self.columns % self.width, t.HostNumber(0)))
+
+    @property
+    def instead(self) -> Instead:
+        """The copy's place in a tensor map."""
+        return Instead(self.temp, self.condition)
+
+    @property
+    def strides(self) -> tuple[Sym, ...]:
+        """Elements from one index to the next along every dimension but the last, in the copy; where there is none, in the tensor."""
+        found = [ceildiv(self.columns, self.width) * self.width]
+        for dim in reversed(self.dims[1:-1]):
+            found.insert(0, found[0] * dim)
+        return tuple(found)
+
+    @property
+    def needed(self) -> Sym:
+        """1 where it is copied, else 0."""
+        return sym_min([self.columns % self.width, 1])
+
+    @property
+    def place(self) -> t.Tensor:
+        """The temp, with no element where nothing is copied."""
+        return t.Tensor(
+            self.temp, self.dtype, (self.rows * self.strides[-1] * self.needed,), "temp"
+        )
+
+    @property
+    def parts(self) -> Sym:
+        """CTAs that share a row."""
+        return ceildiv(self.columns, THREADS * VECTORS * self.width)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What a variant copies first. `cost` and `work` are in trips of a tile: it pays where the work is no less."""
+
+    rows: tuple[RowCopy, ...]
+    cost: Sym
+    work: Sym
+
+    @property
+    def conditions(self) -> tuple[t.HostExpr, ...]:
+        """Whether the copies take no longer than what they save, and have grids."""
+        limit = t.HostNumber(INSTANCE_LIMIT)
+        fits = (t.HostOp("<=", (copy.rows * copy.parts, limit)) for copy in self.rows)
+        return (t.HostOp("<=", (self.cost, self.work)), *fits)
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        """What may be copied."""
+        return frozenset(copy.tensor for copy in self.rows)
+
+    def of(self, tensor: str) -> RowCopy | None:
+        """A tensor's copy."""
+        return next((copy for copy in self.rows if copy.tensor == tensor), None)
+
+
+def plan_copies(
+    program: t.Program,
+    nest: t.Nest,
+    channels: Collection[Channel],
+    dots: Collection[t.Dot],
+    target: Target,
+) -> Copies | None:
+    """The copies of the operands that bulk copies bring; None where rows always begin at multiples of 16 bytes, where a nest's work
+    depends on more than sizes, or where nothing is known of the target's rates."""
+    facts = Facts.of(program)
+    boxes: dict[str, TensorBox] = {}
+    for channel in channels:
+        for load in (load for site in channel.sites for load in site.loads):
+            box = load_box(program, load, facts)
+            if boxes.setdefault(load.access.tensor, box).dims != box.dims:
+                return None
+    found = []
+    for name, box in boxes.items():
+        tensor = program.tensor(name)
+        dims = tuple(map(facts.numeric, box.dims))
+        copy = RowCopy(name, _temp_name(program, name), tensor.dtype, dims)
+        if facts.divides(copy.columns, copy.width) or tensor.strides is not None:
+            continue
+        if copy.columns.constant is None and tensor.dtype.bits >= 8:
+            found.append(copy)
+    work = _work(nest, dots, facts)
+    if not found or work is None:
+        return None
+    trips, macs = work
+    cost = Sym.of(0)
+    for copy in found:
+        costs = copy_cost(target.arch, copy.dtype.bits)
+        if costs is None:
+            return None
+        each = max(1, int(macs / costs.element))
+        launch = ceil(costs.launch / costs.element)
+        cost = cost + (copy.rows * copy.columns + launch) // each * copy.needed
+    return Copies(tuple(found), cost, trips)
+
+
+def _work(nest: t.Nest, dots: Collection[t.Dot], facts: Facts) -> tuple[Sym, int] | None:
+    """The trips that products make in all instances, counted in those of the smallest one, and its multiply-adds; None where that
+    depends on more than sizes."""
+    definitions = Definitions.of(nest.body)
+    counted: list[tuple[Sym, int]] = []
+    for dot in dots:
+        trips = product(tuple(digit.trips for digit in nest.grid))
+        for loop in definitions.loops[dot.out.id]:
+            if isinstance(loop, t.For):
+                trips = trips * loop.trips
+        trips = facts.numeric(trips)
+        if any(var.kind != "dim" for var in trips.variables):
+            return None
+        axes = (*dot.out.type.axes, dot.a.type.axes[-1])
+        counted.append((trips, prod(axis.capacity or 1 for axis in axes)))
+    if not counted:
+        return None
+    least = min(macs for _, macs in counted)
+    total = Sym.of(0)
+    for trips, macs in counted:
+        total = total + trips * (macs // least)
+    return total, least
+
+
+def _temp_name(program: t.Program, tensor: str) -> str:
+    name, number = f"{tensor}_rows", 1
+    while name in program.names:
+        number += 1
+        name = f"{tensor}_rows_{number}"
+    return name
+
+
+# ---------------------------------------------------------------------------------------- workspace
+
+
+def with_copies(
+    places: tuple[Workspace, ...], total: Sym, copies: Collection[Copies]
+) -> tuple[tuple[Workspace, ...], Spare | None]:
+    """The workspace with room for copies behind `total` bytes, and how much that is."""
+    found = list(places)
+    end = total
+    conditions: dict[t.HostExpr, None] = {}
+    known = {place.tensor for place in places}
+    for group in copies:
+        conditions[t.HostOp("and", group.conditions)] = None
+        for copy in group.rows:
+            if copy.temp not in known:
+                known.add(copy.temp)
+                (count,) = copy.place.dims
+                size = ceildiv(ceildiv(count * copy.dtype.bits, 8), 256) * 256
+                found.append(Workspace(copy.temp, end, size))
+                end = end + size
+    if not conditions:
+        return places, None
+    parts = tuple(conditions)
+    condition = parts[0] if len(parts) == 1 else t.HostOp("or", parts)
+    return tuple(found), Spare(end - total, condition)
+
+
+# ------------------------------------------------------------------------------------------ kernels
+
+
+def copying(
+    program: t.Program, copy: RowCopy, base: str, suffix: str, spell: Spelling
+) -> tuple[k.Kernel, Launch]:
+    """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    names = Names(spell)
+    for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
+        names.unique(word)
+    row, part = names.unique("row"), names.unique("part")
+    numbers = sorted(copy.columns.variables | copy.rows.variables)
+    arguments: tuple[Argument, ...] = (
+        PointerArgument(copy.tensor),
+        PointerArgument(copy.temp),
+        *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in numbers),
+    )
+    thread, at = Sym.of(Var("thread", "local")), Sym.of(Var(part, "local"))
+    body = w.CopyRow(
+        spell(copy.tensor),
+        spell(copy.temp),
+        copy.dtype,
+        k.Local(row, I32),
+        k.Index(copy.rows, I64, wide=True),
+        k.Index(copy.columns, I32),
+        k.Index(at * (THREADS * VECTORS) + thread, I32),
+        copy.width,
+        SHIFTED_ACCESS.get(copy.dtype.bits // 8, ALIGNMENT),
+        VECTORS,
+        THREADS,
+    )
+    kernel = k.Kernel(
+        "_".join(word for word in (base, "kernel_copy", suffix) if word),
+        f"{base}_copy_body",
+        THREADS,
+        1,
+        1,
+        (),
+        arguments,
+        ((copy.tensor, copy.dtype, False), (copy.temp, copy.dtype, True)),
+        (k.GridDigit(row, copy.rows), k.GridDigit(part, copy.parts)),
+        copy.rows * copy.parts,
+        (),
+        (),
+        (),
+        (body,),
+        tuple((var, spell(var.name)) for var in numbers),
+    )
+    grid = copy.rows * copy.parts
+    return kernel, Launch(kernel.name, copy.condition, grid, THREADS, arguments)
+
+
+def described(copies: Copies, launch: Launch) -> list[dict[str, object]]:
+    """What the manifest says of the copies in front of a launch."""
+    return [
+        {
+            "tensor": copy.tensor,
+            "kernel": before.kernel,
+            "to": f"the workspace, rows at multiples of {ALIGNMENT} bytes",
+            "where": f"{copy.columns} % {copy.width} != 0",
+        }
+        for copy, before in zip(copies.rows, launch.before, strict=True)
+    ]
