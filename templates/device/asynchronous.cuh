@@ -80,6 +80,23 @@ struct alignas(8) SharedBarrier {
 }
 //@ end
 
+//@ primitive barrier_wait_cluster needs SharedBarrier shared_address
+/// The same where other CTAs of the cluster have sent what landed.
+[[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
+                                                                      int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+}
+//@ end
+
 //@ primitive fence_async
 /// What this thread wrote to shared memory is seen by asynchronous copies and products that are
 /// started behind a barrier from here.
@@ -151,6 +168,36 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 }
 //@ end
 
+//@ primitive send_to_rank needs SharedBarrier shared_address includes <cstdint> <cstring>
+/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// where `landed` counts the bytes (PTX ISA, st.async).
+template <class T>
+__device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
+                                             SharedBarrier& landed) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  uint32_t to, counted;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(place)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(counted)
+      : "r"(shared_address(&landed)), "r"(rank));
+  if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "r"(word), "r"(counted)
+                 : "memory");
+  } else {
+    uint64_t word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "l"(word), "r"(counted)
+                 : "memory");
+  }
+}
+//@ end
+
 //@ primitive launch_dependents
 /// The kernel behind this one in the stream may begin where there is room. What it reads and writes
 /// it waits for itself.
@@ -173,6 +220,16 @@ template <int kCluster, class Place>
 __device__ __forceinline__ void announce_item(const Place& place, int item) {
   const int known = shuffle_from(item, 0);
   if (lane_id() < kCluster) store_at_rank(place, lane_id(), known);
+}
+//@ end
+
+//@ primitive send_item needs SharedBarrier send_to_rank shuffle_from lane_id sync_warp
+/// The same, counted by `landed`.
+template <int kCluster, class Place>
+__device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
+  const int known = shuffle_from(item, 0);
+  sync_warp();
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed);
 }
 //@ end
 

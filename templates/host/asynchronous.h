@@ -56,6 +56,13 @@ inline void barrier_wait(SharedBarrier& barrier, int parity, int line = __builti
 }
 //@ end
 
+//@ primitive barrier_wait_cluster needs SharedBarrier
+inline void barrier_wait_cluster(SharedBarrier& barrier, int parity, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_wait(&barrier, parity);
+}
+//@ end
+
 //@ primitive fence_async
 inline void fence_async(int line = __builtin_LINE()) {
   tilec_host::note(line);
@@ -102,6 +109,25 @@ inline void store_at_rank(const SharedPointer<T>& place, int rank, const std::co
                           int line = __builtin_LINE()) {
   tilec_host::note(line);
   tilec_host::write_peer(place.where, rank, &value, sizeof(T), alignof(T));
+}
+//@ end
+
+//@ primitive send_to_rank needs SharedPointer SharedBarrier
+template <class T>
+inline void send_to_rank(const SharedPointer<T>& place, int rank, const std::common_type_t<T>& value,
+                         SharedBarrier& landed, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::send_peer(place.where, rank, &value, sizeof(T), &landed);
+}
+//@ end
+
+//@ primitive send_item needs SharedBarrier send_to_rank shuffle_from lane_id sync_warp
+template <int kCluster, class Place>
+inline void send_item(const Place& place, int item, SharedBarrier& landed,
+                      int line = __builtin_LINE()) {
+  const int known = shuffle_from(item, 0, line);
+  sync_warp(line);
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed, line);
 }
 //@ end
 

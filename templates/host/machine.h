@@ -248,6 +248,9 @@ void check_async_write(Block& owner, uint32_t at, int bytes);
 /// Whether `clocks` know that a reading is over.
 bool is_over(const Reading& reading, const std::vector<uint32_t>& clocks);
 
+/// The same for a write by another CTA's thread that is no copy.
+void check_peer_write(Block& owner, const SharedAddress& where, int rank, int bytes, int access);
+
 /// Notes a reading of this block's chunks.
 void begin_reading(Block& block, const std::shared_ptr<Reading>& reading);
 

@@ -30,7 +30,7 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-_FAMILIES = ("scalars", "copies", "products", "asynchronous", "structure")
+_FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure")
 
 
 @cache
@@ -94,6 +94,7 @@ class KernelWriter:
                 known.lower[Var(name, "local")] = 1 - axis.layout.vector if windowed else 0
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
         known.lower[Var("thread", "local")] = 0
+        known.lower[Var("turn", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops

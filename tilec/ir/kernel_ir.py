@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tilec.ir.dtypes import DType
+from tilec.ir.dtypes import I32, DType
 from tilec.ir.kernel_expressions import (
     Apply as Apply,
 )
@@ -489,9 +489,10 @@ class ClusterArrive(Op):
 
 @dataclass(frozen=True)
 class ClusterWait(Op):
-    """All threads of the cluster have arrived; `memory` as in ClusterArrive."""
+    """All threads of the cluster have arrived; `memory` as in ClusterArrive. `first`: only in the first turn of a cluster that stays."""
 
     memory: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -520,9 +521,13 @@ class DrawItem(Op):
 
 @dataclass(frozen=True)
 class AnnounceItem(Op):
-    """`drawn` to every CTA of the cluster, by its first warp."""
+    """`drawn` to every CTA of the cluster, by its first warp; where there is a `barrier` it counts the bytes, in `slot`, and the
+    instance lies at `offset`."""
 
     buffer: str
+    barrier: str = ""
+    slot: Expr | None = None
+    offset: Expr = Literal_(0, I32)
 
 
 @dataclass(frozen=True)
@@ -530,6 +535,7 @@ class TakeItem(Op):
     """`following`: the instance that was announced in this turn."""
 
     buffer: str
+    offset: Expr = Literal_(0, I32)
 
 
 @dataclass(frozen=True)
