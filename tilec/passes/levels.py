@@ -117,7 +117,7 @@ def cluster_levels(
 def takes_queue(target: Target, transport: Transport, streams: int) -> bool:
     """Whether clusters of such rows stay and take one row after the other, where the target's may. On an H200 that costs aligned rows of
     two streams 2 to 7 %, and gives others up to 8 %."""
-    return "row_queue" in target.features and (transport == "window" or streams != 2)
+    return "row_queue" in target.features
 
 
 def least_cta(steps: int) -> int:

@@ -92,11 +92,9 @@ def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
     buffer = k.SharedBuffer(_free(kernel), I32, slots, "the next instance")
     pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
     take = max(n for n, op in enumerate(body) if pushed & set(op.reads)) + 1
-    compute = min(next((n for n, op in enumerate(body) if _computes(op)), wait), wait)
     turn = (
-        *body[:compute],
         k.DrawItem(counter),
-        *body[compute:wait],
+        *body[:wait],
         k.ClusterWait(memory=True, first=True),
         *(_with_item(op, last.barrier) for op in body[wait + 1 : send]),
         k.AnnounceItem(buffer.name, last.barrier, last.slot, offset),
