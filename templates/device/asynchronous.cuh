@@ -176,10 +176,12 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                                              SharedBarrier& landed) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
   uint32_t to, counted;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(place)), "r"(rank));
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(counted)
-      : "r"(shared_address(&landed)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to)
+               : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(counted)
+               : "r"(shared_address(&landed)), "r"(rank));
   if constexpr (sizeof(T) == 4) {
     uint32_t word;
     memcpy(&word, &value, 4);

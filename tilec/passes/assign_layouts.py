@@ -138,6 +138,7 @@ class Assignment:
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
+                    filled="filled_rows" in self.target.features and level.ctas > 1,
                 )
             )
             before = bound

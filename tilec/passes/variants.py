@@ -48,4 +48,6 @@ class Variant:
     window: Window | None = None
     beyond: tuple[Sym, Sym] | None = None
     """an extent, and how much of it the variants in front take"""
+    filled: bool = False
+    """rows that fill the level have walks of their own, without masks"""
     reasons: tuple[str, ...] = field(default=(), compare=False)

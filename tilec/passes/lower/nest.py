@@ -13,6 +13,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
 from tilec.passes.grid_order import rows_of_a_group
+from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles, with_roles
 from tilec.passes.lower.body import (
@@ -269,7 +270,8 @@ class _Statements:
                 fragment = k.Fragment(name, value.type.dtype, axes)
                 context.out.append(k.Declare(fragment, None, span=op.span))
                 load = load_op(context, op, fragment, address, fast)
-                context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
+                loop = k.TileLoop(axes, (), (load,), span=op.span)
+                context.out.append(edges.filled_or_not(loop) if context.variant.filled else loop)
                 context.fragments[value.id] = fragment
                 return
         if isinstance(op, t.Elementwise) and op.op == "sub_if":
