@@ -602,6 +602,70 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 }
 //@ end
 
+//@ primitive combine_exponentials_by_lanes needs lane_id lane_reduce OpSum exp_fast
+/// The sum of kCount sums of exp(x - value), of each for its own value, as one of exp(x - reference)
+/// by the lanes of a warp: the same bits in every thread.
+template <int kCount, class T>
+__device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,
+                                                           T reference) {
+  T total = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total += sums[i + lane_id()] * exp_fast(values[i + lane_id()] - reference);
+    }
+  }
+  return lane_reduce<OpSum<T>, 32>(total);
+}
+//@ end
+
+//@ primitive held_by_warp needs renew
+/// How many of the `count` elements of a row a warp holds: kSteps vectors of kWidth in each of
+/// kThreads threads, one behind the other from thread to thread; the row begins with element
+/// `shift` of the first.
+template <int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ int held_by_warp(int warp, int count, int shift) {
+  constexpr int kOwn = 32 * kWidth;
+  constexpr int kStep = kThreads * kWidth;
+  renew(warp);  // computed where it is needed, not kept from row to row
+  const int behind = count + shift - warp * kOwn;
+  const int whole = behind < 0 ? 0 : behind / kStep;
+  const int steps = whole < kSteps ? whole : kSteps;
+  const int rest = steps < kSteps ? behind - steps * kStep : 0;
+  const int more = rest < 0 ? 0 : rest < kOwn ? rest : kOwn;
+  return steps * kOwn + more - (warp == 0 ? shift : 0);
+}
+//@ end
+
+//@ primitive as_whole_row needs held_by_warp
+/// A warp's sum as that of a row all of whose elements are like the warp's.
+template <int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ float as_whole_row(float sum, int warp, int count, int shift) {
+  const int own = held_by_warp<kSteps, kThreads, kWidth>(warp, count, shift);
+  return own > 0 ? sum * (static_cast<float>(count) / static_cast<float>(own)) : 0.0f;
+}
+//@ end
+
+//@ primitive combine_spreads_by_lanes needs lane_id lane_reduce OpSum held_by_warp
+/// The sum of squares of distances from `mean` out of kCount sums of squares of distances from the
+/// means of warps, whose sums are `sums`, by the lanes of a warp: the same bits in every thread.
+template <int kCount, int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ float combine_spreads_by_lanes(const float* squares, const float* sums,
+                                                          float mean, int count, int shift) {
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    const int warp = i + lane_id();
+    const int own = warp < kCount ? held_by_warp<kSteps, kThreads, kWidth>(warp, count, shift) : 0;
+    if (own > 0) {
+      const float distance = sums[warp] / static_cast<float>(own) - mean;
+      total += squares[warp] + static_cast<float>(own) * distance * distance;
+    }
+  }
+  return lane_reduce<OpSum<float>, 32>(total);
+}
+//@ end
+
 //@ primitive RingPlace
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>

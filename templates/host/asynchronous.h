@@ -379,6 +379,39 @@ inline void wgmma_wait(int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive combine_exponentials_by_lanes needs SharedPointer shared_place lane_id lane_reduce
+//@ needs OpSum exp_fast
+template <int kCount, class Sums, class Values, class T>
+inline T combine_exponentials_by_lanes(const Sums& sums, const Values& values, T reference,
+                                       int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  const SharedPointer<T> own{shared_place(sums, line)}, from{shared_place(values, line)};
+  T total = 0;
+  for (int i = lane_id(); i < kCount; i += 32) {
+    total += (own + i).get() * exp_fast((from + i).get() - reference);
+  }
+  return lane_reduce<OpSum<T>, 32>(total, line);
+}
+//@ end
+
+//@ primitive combine_spreads_by_lanes needs SharedPointer shared_place lane_id lane_reduce OpSum
+//@ needs held_by_warp
+template <int kCount, int kSteps, int kThreads, int kWidth, class Squares, class Sums>
+inline float combine_spreads_by_lanes(const Squares& squares, const Sums& sums, float mean,
+                                      int count, int shift, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  const SharedPointer<float> own{shared_place(squares, line)}, from{shared_place(sums, line)};
+  float total = 0.0f;
+  for (int i = lane_id(); i < kCount; i += 32) {
+    const int held = held_by_warp<kSteps, kThreads, kWidth>(i, count, shift);
+    if (held == 0) continue;
+    const float distance = (from + i).get() / static_cast<float>(held) - mean;
+    total += (own + i).get() + static_cast<float>(held) * distance * distance;
+  }
+  return lane_reduce<OpSum<float>, 32>(total, line);
+}
+//@ end
+
 //@ primitive settle needs Vector
 template <int kRows, int kCols, class T, int N>
 inline void settle(Vector<T, N> (&)[kRows][kCols]) {}

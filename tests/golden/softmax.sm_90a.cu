@@ -27,10 +27,24 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
+/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one they
+/// are taken out of their words, and each load is waited for to do that.
+template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+struct VectorUnits {
+  T units[N];
+};
+template <class T, int N>
+struct VectorUnits<T, N, true> {
+  union {
+    uint32_t words[4];
+    T units[N];
+  };
+};
+
 /// N elements of T in registers, N a power of two up to 32. Index it with constants only.
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T units[N];
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector : VectorUnits<T, N> {
+  using VectorUnits<T, N>::units;
   __device__ __forceinline__ T& operator[](int e) { return units[e]; }
   __device__ __forceinline__ const T& operator[](int e) const { return units[e]; }
   __device__ __forceinline__ T get(int e) const { return units[e]; }
@@ -379,6 +393,10 @@ struct Divisor {
 }
 [[maybe_unused]] __device__ __forceinline__ double exp_fast(double x) { return ::exp(x); }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
 template <class T>
@@ -460,6 +478,11 @@ __device__ __forceinline__ T lane_reduce(T x) {
 /// The next number of a counter.
 [[maybe_unused]] __device__ __forceinline__ int draw_item(int* counter) {
   return atomicAdd(counter, 1);
+}
+
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 /// N elements from p, whose address is a multiple of the vector's alignment.
@@ -684,17 +707,55 @@ constexpr int resident_ctas(int threads, int wanted) {
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
 }
 
+/// An mbarrier: a phase ends when as many threads as it was initialised with have arrived and all
+/// bytes that were announced have landed.
+struct alignas(8) SharedBarrier {
+  uint64_t state;
+};
+
+/// One thread, before anybody uses the barrier: `arrivals` end a phase.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init(SharedBarrier& barrier,
+                                                              int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(arrivals)
+               : "memory");
+}
+
+/// Behind the last barrier_init: the cluster and asynchronous copies see the barriers.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
+
+/// Arrives and announces `bytes` that asynchronous copies will bring.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive_expect(SharedBarrier& barrier,
+                                                                       int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+}
+
+/// The same where other CTAs of the cluster have sent what landed.
+[[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
+                                                                      int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+}
+
 /// The number of this CTA within its cluster.
 [[maybe_unused]] __device__ __forceinline__ int cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
-}
-
-/// All threads of the cluster meet; what they wrote before is seen by all.
-[[maybe_unused]] __device__ __forceinline__ void cluster_sync_memory() {
-  asm volatile("barrier.cluster.arrive.release;" : : : "memory");
-  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
 /// Says that this thread is done with what it read and wrote so far, without waiting.
@@ -707,20 +768,57 @@ constexpr int resident_ctas(int threads, int wanted) {
   asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
-/// `value` to the same place in the shared memory of CTA `rank` of the cluster.
+/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
-__device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value) {
-  uint64_t address;
-  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
-  *reinterpret_cast<T*>(address) = value;
+__device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
+                                             SharedBarrier& landed) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  uint32_t to, counted;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to)
+               : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(counted)
+               : "r"(shared_address(&landed)), "r"(rank));
+  if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "r"(word), "r"(counted)
+                 : "memory");
+  } else {
+    uint64_t word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "l"(word), "r"(counted)
+                 : "memory");
+  }
 }
 
-/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster. All lanes
-/// of a warp take part.
+/// The same, counted by `landed`.
 template <int kCluster, class Place>
-__device__ __forceinline__ void announce_item(const Place& place, int item) {
+__device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
   const int known = shuffle_from(item, 0);
-  if (lane_id() < kCluster) store_at_rank(place, lane_id(), known);
+  sync_warp();
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed);
+}
+
+/// The sum of kCount sums of exp(x - value), of each for its own value, as one of exp(x - reference)
+/// by the lanes of a warp: the same bits in every thread.
+template <int kCount, class T>
+__device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,
+                                                           T reference) {
+  T total = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total += sums[i + lane_id()] * exp_fast(values[i + lane_id()] - reference);
+    }
+  }
+  return lane_reduce<OpSum<T>, 32>(total);
 }
 
 // ----------------------------------------------------------------------------------- host helpers
@@ -1150,81 +1248,125 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   constexpr int kCtaThreads = 512;
   constexpr int kCluster = 4;
   struct Shared {
-    SharedArray<float, kThreadsC / 32> max_row_partial;
-    SharedArray<float, kThreadsC / 32> sum_e_partial;
-    SharedArray<int, 1> next_item;
+    SharedArray<float, 2 * (kThreadsC / 32)> max_row_partial;
+    SharedArray<float, 2 * (kThreadsC / 32)> sum_e_partial;
+    SharedArray<int, 2> next_item;
+    SharedBarrier exchange[2];
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = cluster_rank() * kCtaThreads + static_cast<int>(threadIdx.x);
   const int c_lane = thread;
+  if (threadIdx.x == 0) {
+    barrier_init(shared.exchange[0], 1);
+    barrier_init(shared.exchange[1], 1);
+    barrier_init_fence();
+  }
   cluster_release();
   int item = static_cast<int>(blockIdx.x) / kCluster;
+  int turn = 0;
   while (item < R) {
     const int r = item;
+    int drawn = 0;
+    if (thread == 0) drawn = draw_item(item_counter);
 
     // softmax.tile:4  row = x[r, :].to(f32)
     const bf16_t* const x_at = x + int64_t{C} * r;
     Vector<bf16_t, kWidthC> x_tile[kStepsC];
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = {};
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        x_tile[c_step] = {};
+        if (c_at < C) {
+          x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+        }
       }
     }
 
     // softmax.tile:5  e = exp(row - max(row))
     float max_row = OpMax<float>::identity();
-    const int drawn = thread == 0 ? draw_item(item_counter) + static_cast<int>(gridDim.x) / kCluster
-        : 0;
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
         max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        }
       }
     }
     max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-    cluster_acquire();  // all CTAs of the cluster are done with the row before
-    if (thread < 32) {
-      announce_item<kCluster>(&shared.next_item[0], drawn);
-    }
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.max_row_partial[thread / 32], lane_id(), max_row);
-    }
-    cluster_sync_memory();  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+    const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
 
     // softmax.tile:6  y[r, :] = e / sum(e)
     float sum_e = OpSum<float>::identity();
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
         const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
         #pragma unroll
         for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
           const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
+          const float e = exp_fast(row - max_row_near);
           sum_e += e;
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
         }
       }
     }
     sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.sum_e_partial[thread / 32], lane_id(), sum_e);
+    if (turn == 0) cluster_acquire();  // all CTAs of the cluster are there
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
-    cluster_sync_memory();  // sum_e_partial is written before it is read
-    sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
-    const int following = shared.next_item[0];
-    cluster_release();
+    if (thread < 32) {
+      send_item<kCluster>(&shared.next_item[turn % 2], drawn
+          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+    }
+    sync_warp();
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.max_row_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          max_row, shared.exchange[turn % 2]);
+    }
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          sum_e, shared.exchange[turn % 2]);
+    }
+    barrier_wait_cluster(shared.exchange[turn % 2],
+        turn / 2 % 2);  // max_row_partial is written before it is read
+    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
+        + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
+        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         Vector<float, kWidthC> y_out;
         const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
         #pragma unroll
@@ -1235,10 +1377,26 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
         }
         store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
       }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          Vector<float, kWidthC> y_out;
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        }
+      }
     }
     item = following;
+    ++turn;
   }
-  cluster_acquire();  // all CTAs of the cluster are done with the row before
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
@@ -1596,17 +1754,26 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   constexpr int kWidthC = 8;
   constexpr int kCtaThreads = 512;
   struct Shared {
-    SharedArray<float, kThreadsC / 32> max_row_partial;
-    SharedArray<float, kThreadsC / 32> sum_e_partial;
-    SharedArray<int, 1> next_item;
+    SharedArray<float, 2 * (kThreadsC / 32)> max_row_partial;
+    SharedArray<float, 2 * (kThreadsC / 32)> sum_e_partial;
+    SharedArray<int, 2> next_item;
+    SharedBarrier exchange[2];
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = cluster_rank() * kCtaThreads + static_cast<int>(threadIdx.x);
   const int c_lane = thread;
+  if (threadIdx.x == 0) {
+    barrier_init(shared.exchange[0], 1);
+    barrier_init(shared.exchange[1], 1);
+    barrier_init_fence();
+  }
   cluster_release();
   int item = static_cast<int>(blockIdx.x) / kCluster;
+  int turn = 0;
   while (item < R) {
     const int r = item;
+    int drawn = 0;
+    if (thread == 0) drawn = draw_item(item_counter);
     const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
 
     // softmax.tile:4  row = x[r, :].to(f32)
@@ -1624,8 +1791,6 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
 
     // softmax.tile:5  e = exp(row - max(row))
     float max_row = OpMax<float>::identity();
-    const int drawn = thread == 0 ? draw_item(item_counter) + static_cast<int>(gridDim.x) / kCluster
-        : 0;
     #pragma unroll
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
@@ -1646,15 +1811,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-    cluster_acquire();  // all CTAs of the cluster are done with the row before
-    if (thread < 32) {
-      announce_item<kCluster>(&shared.next_item[0], drawn);
-    }
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.max_row_partial[thread / 32], lane_id(), max_row);
-    }
-    cluster_sync_memory();  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+    const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
 
     // softmax.tile:6  y[r, :] = e / sum(e)
     float sum_e = OpSum<float>::identity();
@@ -1667,7 +1824,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+            const float e = exp_fast(row - max_row_near);
             sum_e += e;
           }
         } else {
@@ -1676,7 +1833,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const int c_el = c_at + c_sub;
             const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+            const float e = exp_fast(row - max_row_near);
             if (is_within(c_el, C)) {
               sum_e += e;
             }
@@ -1685,13 +1842,30 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.sum_e_partial[thread / 32], lane_id(), sum_e);
+    if (turn == 0) cluster_acquire();  // all CTAs of the cluster are there
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
-    cluster_sync_memory();  // sum_e_partial is written before it is read
-    sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
-    const int following = shared.next_item[0];
-    cluster_release();
+    if (thread < 32) {
+      send_item<kCluster>(&shared.next_item[turn % 2], drawn
+          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+    }
+    sync_warp();
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.max_row_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          max_row, shared.exchange[turn % 2]);
+    }
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          sum_e, shared.exchange[turn % 2]);
+    }
+    barrier_wait_cluster(shared.exchange[turn % 2],
+        turn / 2 % 2);  // max_row_partial is written before it is read
+    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
+        + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
+        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
     #pragma unroll
@@ -1721,8 +1895,8 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     item = following;
+    ++turn;
   }
-  cluster_acquire();  // all CTAs of the cluster are done with the row before
 }
 
 __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,

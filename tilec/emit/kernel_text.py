@@ -323,6 +323,14 @@ class KernelWriter:
         """Constant of an axis' steps."""
         return f"kSteps{axis.suffix}"
 
+    def held(self, axis: k.LoopAxis) -> str:
+        """Constants that say which elements of an axis a warp holds."""
+        return self.renderer.held(axis)
+
+    def shift(self, axis: k.LoopAxis) -> str:
+        """Elements in front of a row in its first vector."""
+        return self.renderer.shift(axis)
+
     def start(self, axis: k.LoopAxis) -> str:
         """First coordinate of a thread on a walked axis."""
         lane = axis.lane if axis.layout.threads > 1 else "0"

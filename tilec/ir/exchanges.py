@@ -6,8 +6,21 @@ No thread waits for another one's progress, only for the bytes. `slot` is the sl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tilec.ir import kernel_ir as k
+
+
+@dataclass(frozen=True)
+class Near(k.Op):
+    """`const name`: what a warp takes for the result of a reduction of which `partial` is its own part, see Relative. "exp": its own,
+    0 for -inf; "spread": that of a row all of whose elements are like its own."""
+
+    kind: Literal["exp", "spread"]
+    name: str
+    partial: k.Fragment
+    axis: k.LoopAxis
+    extent: k.Expr
 
 
 @dataclass(frozen=True)
@@ -30,13 +43,14 @@ class ExpectSent(k.Op):
 @dataclass(frozen=True)
 class SendCluster(k.Op):
     """`shared.buffer[offset] = value`, of 4 or 8 bytes, in every CTA of the cluster, whose barrier counts it, by one warp that holds
-    the value in all lanes."""
+    the value in all lanes. `meets`: its lanes meet before, so that who gets the bytes knows that they have read what they had to."""
 
     buffer: str
     offset: k.Expr
     value: k.Expr
     barrier: str
     slot: k.Expr | None
+    meets: bool = True
 
     @property
     def reads(self) -> tuple[str, ...]:

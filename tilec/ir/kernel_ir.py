@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tilec.ir.dtypes import I32, DType
+from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import (
     Apply as Apply,
 )
@@ -47,6 +47,9 @@ from tilec.ir.kernel_expressions import (
 )
 from tilec.ir.kernel_expressions import (
     Memory as Memory,
+)
+from tilec.ir.kernel_expressions import (
+    Relative as Relative,
 )
 from tilec.ir.kernel_expressions import (
     SharedElement as SharedElement,
@@ -521,13 +524,12 @@ class DrawItem(Op):
 
 @dataclass(frozen=True)
 class AnnounceItem(Op):
-    """`drawn` to every CTA of the cluster, by its first warp; where there is a `barrier` it counts the bytes, in `slot`, and the
-    instance lies at `offset`."""
+    """`drawn` to every CTA of the cluster, by its first warp; where there is a `barrier` it counts the bytes; `slot` is
+    the barrier's and the instance's of the turn, None where there is one."""
 
     buffer: str
     barrier: str = ""
     slot: Expr | None = None
-    offset: Expr = Literal_(0, I32)
 
 
 @dataclass(frozen=True)
@@ -535,7 +537,7 @@ class TakeItem(Op):
     """`following`: the instance that was announced in this turn."""
 
     buffer: str
-    offset: Expr = Literal_(0, I32)
+    slot: Expr | None = None
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class Assignment:
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
                     filled="filled_rows" in self.target.features and level.ctas > 1,
+                    merged="merged_exchanges" in self.target.features and level.ctas > 1,
                 )
             )
             before = bound

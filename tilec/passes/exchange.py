@@ -60,13 +60,15 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
     expected: list[tuple[str, k.Index]] = []
     for name, one in zip(names, found, strict=True):
         total = Sym.of(0)
-        for at in one.pushes:
+        for number, at in enumerate(one.pushes):
             push = body[at]
             assert isinstance(push, k.StoreCluster)
             buffer = buffers[push.buffer]
             total = total + _count(buffer, kernel) * _size(buffer)
             offset = _moved(push.offset, buffer, kernel, slots)
-            body[at] = e.SendCluster(push.buffer, offset, push.value, name, slot, span=push.span)
+            body[at] = e.SendCluster(
+                push.buffer, offset, push.value, name, slot, number == 0, span=push.span
+            )
         sync = body[one.sync]
         assert isinstance(sync, k.CtaSync)
         body[one.sync] = e.AwaitSent(name, slot, parity, sync.hazard, span=sync.span)
@@ -124,7 +126,9 @@ def _exchanges(kernel: k.Kernel) -> list[_Exchange]:
 def _meets(op: k.Op) -> bool:
     """Whether threads meet, or send, inside of an op."""
     inner = [o for name in ("body", "then", "otherwise") for o in getattr(op, name, ())]
-    return any(isinstance(o, k.StoreCluster | k.StoreShared | k.CtaSync) or _meets(o) for o in inner)
+    return any(
+        isinstance(o, k.StoreCluster | k.StoreShared | k.CtaSync) or _meets(o) for o in inner
+    )
 
 
 def _combines(op: k.Op) -> bool:
@@ -140,7 +144,9 @@ def _size(buffer: k.SharedBuffer) -> int:
 
 def _count(buffer: k.SharedBuffer, kernel: k.Kernel) -> Sym:
     """Elements of a buffer in terms of the configuration's constants."""
-    threads = next((a for a in kernel.axes if f"kThreads{a.suffix} / 32" == buffer.count_text), None)
+    threads = next(
+        (a for a in kernel.axes if f"kThreads{a.suffix} / 32" == buffer.count_text), None
+    )
     if threads is None:
         return Sym.of(buffer.count)
     return Sym.of(Var(f"kThreads{threads.suffix}", "local")) // WARP
@@ -162,7 +168,11 @@ def _reading(
     value = op.value if isinstance(op, k.Assign) else None
     if isinstance(op, k.Assign) and isinstance(value, k.WarpCombine) and value.buffer in pushed:
         offset = _moved(value.offset, buffers[value.buffer], kernel, 2)
-        return replace(op, value=replace(value, offset=offset))
+        relative = value.relative
+        if relative is not None:
+            place = _moved(relative.offset, buffers[relative.buffer], kernel, 2)
+            relative = replace(relative, offset=place)
+        return replace(op, value=replace(value, offset=offset, relative=relative))
     return op
 
 
@@ -172,7 +182,7 @@ def _doubled(buffer: k.SharedBuffer) -> k.SharedBuffer:
 
 
 def _names(kernel: k.Kernel, count: int) -> list[str]:
-    taken = {b.name for b in (*kernel.shared, *kernel.tiles, *kernel.barriers)}
+    taken = {b.name for b in kernel.shared} | {b.name for b in kernel.tiles}
     names: list[str] = []
     number = 1
     while len(names) < count:

@@ -84,10 +84,10 @@ def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
     last = body[await_last]
     assert isinstance(last, e.AwaitSent)
     send = next(
-        n for n, op in enumerate(body) if isinstance(op, e.SendCluster) and op.barrier == last.barrier
+        n
+        for n, op in enumerate(body)
+        if isinstance(op, e.SendCluster) and op.barrier == last.barrier
     )
-    zero = k.Literal_(0, I32)
-    offset: k.Expr = zero if last.slot is None else last.slot
     slots = 1 if last.slot is None else 2
     buffer = k.SharedBuffer(_free(kernel), I32, slots, "the next instance")
     pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
@@ -97,9 +97,9 @@ def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
         *body[:wait],
         k.ClusterWait(memory=True, first=True),
         *(_with_item(op, last.barrier) for op in body[wait + 1 : send]),
-        k.AnnounceItem(buffer.name, last.barrier, last.slot, offset),
+        k.AnnounceItem(buffer.name, last.barrier, last.slot),
         *body[send:take],
-        k.TakeItem(buffer.name, offset),
+        k.TakeItem(buffer.name, last.slot),
         *body[take:],
     )
     return _queued(kernel, counter, (ready, arrive, k.InstanceQueue(counter, turn)), buffer)

@@ -14,6 +14,7 @@ from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
@@ -85,6 +86,10 @@ class Context:
     used_syms: set[Var] = field(default_factory=set)
     rooms: dict[str, str] = field(default_factory=dict)
     """variables that count the elements from a pointer to the end of its tensor"""
+    merges: dict[int, Merge] = field(default_factory=dict)
+    """reductions that share an exchange with another one, by the id of the result"""
+    own_parts: dict[int, k.Fragment] = field(default_factory=dict)
+    """each warp's own part of such a reduction, until the exchange"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

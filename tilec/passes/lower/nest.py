@@ -25,6 +25,7 @@ from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.loops import Structure
+from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import lower_dot, stage_now, staged_loads
 from tilec.passes.lower.questions import (
@@ -76,6 +77,9 @@ def lower_nest(
         half_values(nest, definitions),
     )
     reject_hazards(context)
+    fast = next((a for a in variant.level.axes.values() if a.vectorised), None)
+    if variant.merged and fast is not None:
+        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent)
     for axis in variant.level.axes.values():
         for word in (
             axis.coordinate,
