@@ -119,7 +119,7 @@ class Assignment:
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
         before: tuple[Sym, Sym] | None = None
-        stays = takes_queue(self.target, transport, self._streams())
+        stays = takes_queue(self.target)
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -249,7 +249,9 @@ class Assignment:
         result = []
         transport = "aligned" if self.wide == 1 else self.transport
         clusters = bool(self._clusters(width))
-        for threads, steps in levels(transport, self._streams(), self.window is not None, clusters):
+        for threads, steps in levels(
+            self.target, transport, self._streams(), self.window is not None, clusters
+        ):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
