@@ -139,7 +139,7 @@ class Assignment:
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
                     filled="filled_rows" in self.target.features and level.ctas > 1,
-                    merged="merged_exchanges" in self.target.features and level.ctas > 1,
+                    merged=self._merges(level, batch),
                 )
             )
             before = bound
@@ -521,6 +521,13 @@ class Assignment:
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )
+
+    def _merges(self, level: Level, batch: int) -> bool:
+        """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough
+        for what a cluster waits."""
+        if "merged_exchanges" not in self.target.features or not self._row_steps(level):
+            return False
+        return level.ctas > 1 or (batch == 1 and self._blocks(level, batch) == 1)
 
     def _row_steps(self, level: Level) -> int:
         """Vectors a thread holds of a row whose length is known at launch; 0 for any other nest, and for single elements."""
