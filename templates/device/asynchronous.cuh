@@ -603,7 +603,7 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 //@ end
 
 //@ primitive combine_exponentials_by_lanes needs lane_id lane_reduce OpSum exp_fast
-/// The sum of kCount sums of exp(x - value), of each for its own value, as one of exp(x - reference)
+/// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
 /// by the lanes of a warp: the same bits in every thread.
 template <int kCount, class T>
 __device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,

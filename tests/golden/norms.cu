@@ -29,8 +29,8 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
-/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one they
-/// are taken out of their words, and each load is waited for to do that.
+/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// they are taken out of their words, and each load is waited for to do that.
 template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
 struct VectorUnits {
   T units[N];

@@ -138,7 +138,7 @@ class Assignment:
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
-                    filled="filled_rows" in self.target.features and level.ctas > 1,
+                    filled=self._fills(level),
                     merged=self._merges(level, batch),
                 )
             )
@@ -521,6 +521,12 @@ class Assignment:
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )
+
+    def _fills(self, level: Level) -> bool:
+        """Whether rows that fill a level have walks of their own."""
+        if "filled_rows" not in self.target.features or not self._row_steps(level):
+            return False
+        return level.ctas > 1 or "filled_ctas" in self.target.features
 
     def _merges(self, level: Level, batch: int) -> bool:
         """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough
