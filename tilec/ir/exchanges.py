@@ -24,6 +24,11 @@ class Near(k.Op):
 
 
 @dataclass(frozen=True)
+class LaunchDependents(k.Op):
+    """The kernel behind this one in the stream may begin; it waits for this one's end where it needs what this one does."""
+
+
+@dataclass(frozen=True)
 class ReadyBarriers(k.Op):
     """One thread of the CTA initialises the kernel's barriers; a cluster's barrier behind it makes them known."""
 

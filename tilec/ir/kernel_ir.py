@@ -517,7 +517,8 @@ class InstanceQueue(Op):
 
 @dataclass(frozen=True)
 class DrawItem(Op):
-    """`drawn` of the cluster's first thread: the next instance that no cluster has."""
+    """`drawn` of the cluster's first thread: the next instance that no cluster has. The kernel in front, which clears the counter, has
+    ended by then."""
 
     counter: str
 

@@ -140,7 +140,7 @@ def run(
                 kernel = exchange.run(kernel, variant.beyond is not None)
                 snapshot("exchange", kernel)
             if variant.beyond is not None:
-                kernel = queue.run(kernel, counter)
+                kernel = queue.run(kernel, counter, "early_queue" in target.features)
                 snapshot("queue", kernel)
                 longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)

@@ -40,9 +40,14 @@ ITEM = "next_item"
 COUNTER = "item_counter"
 
 
-def run(kernel: k.Kernel, counter: str) -> k.Kernel:
+def run(kernel: k.Kernel, counter: str, early: bool = False) -> k.Kernel:
     """The kernel with its queue, which the tensor `counter` counts; as it is where it has no cluster with one exchange at least
-    that all of its instances make."""
+    that all of its instances make. `early`: it begins beside the kernel that clears the counter."""
+    found = _run(kernel, counter)
+    return replace(found, early=early and bool(found.queue))
+
+
+def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
     body = kernel.body
     if body and isinstance(body[0], e.ReadyBarriers):
         return _sending(kernel, counter)
@@ -152,7 +157,8 @@ def temps(counter: str, queued: list[tuple[Sym, Sym]]) -> tuple[t.Tensor, ...]:
 
 
 def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
-    """A kernel that sets the counter to 0."""
+    """A kernel that sets the counter to 0. The rows' kernel begins beside it: what that one reads and writes, all kernels in front have
+    done with before this one began."""
     thread = k.Index(Sym.of(Var("thread", "local")), I32)
     store = k.StoreElement(
         counter,
@@ -174,7 +180,7 @@ def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
         (),
         (),
         (),
-        (store,),
+        (e.LaunchDependents(), store),
     )
 
 

@@ -134,7 +134,14 @@ _SM90A = _SM90 + tuple(
 
 _BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
 _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
-_ROWS = _HOPPER | {"row_clusters", "row_queue", "row_exchange", "filled_rows", "merged_exchanges"}
+_ROWS = _HOPPER | {
+    "row_clusters",
+    "row_queue",
+    "row_exchange",
+    "filled_rows",
+    "merged_exchanges",
+    "early_queue",
+}
 
 TARGETS: dict[str, Target] = {
     t.arch: t
