@@ -153,6 +153,39 @@ def test_what_no_barrier_counts_meets_as_a_cluster(tmp_path: Path) -> None:
     assert "cluster_sync_memory" in cu and "send_to_rank" not in cu
 
 
+BETWEEN = """kernel k(x: f32[R, C]) -> (y: f32[R, C], t: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :]
+        m = max(row)
+        twice = m * 2.0
+        s = sum(exp(row - m) * (row + twice))
+        y[r, :] = exp(row - m) / s
+        t[r] = twice
+"""
+LATER = """kernel k(x: f32[R, C]) -> (y: f32[R, C], l: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :]
+        m = max(row)
+        s = sum(exp(row - m))
+        y[r, :] = row - m - log(s)
+        l[r] = m + log(s)
+"""
+
+
+@pytest.mark.parametrize(("text", "merged"), [(BETWEEN, False), (LATER, True)])
+def test_what_needs_the_first_result_before_keeps_its_exchange(
+    tmp_path: Path, text: str, merged: bool
+) -> None:
+    file = written(tmp_path, text)
+    cu = compile_file(file, archs=("sm_90",), command="").cu
+    assert ("combine_exponentials_by_lanes<" in cu) == merged
+    settings = ("R=2", "C=33000")
+    found = outcomes(tmp_path, file=file, settings=settings, arch="sm_90")
+    assert [o["status"] for o in found] == ["ok"]
+
+
 NORM = """kernel k(x: {t}[R, C], w: {t}[C], b: {t}[C]) -> (y: {t}[R, C], m: f32[R]):
     require C <= 262144
     for r in parallel(R):
