@@ -798,6 +798,17 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
   }
 }
 
+/// The kernel behind this one in the stream may begin where there is room. What it reads and writes
+/// it waits for itself.
+[[maybe_unused]] __device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+
+/// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
+[[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+
 /// The same, counted by `landed`.
 template <int kCluster, class Place>
 __device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
@@ -806,7 +817,7 @@ __device__ __forceinline__ void send_item(const Place& place, int item, SharedBa
   if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed);
 }
 
-/// The sum of kCount sums of exp(x - value), of each for its own value, as one of exp(x - reference)
+/// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
 /// by the lanes of a warp: the same bits in every thread.
 template <int kCount, class T>
 __device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,
@@ -1000,6 +1011,31 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
   return cudaLaunchKernel(symbol, dim3(static_cast<unsigned>(grid.ctas)),
                           dim3(static_cast<unsigned>(grid.threads)), pointers,
                           static_cast<size_t>(grid.shared_bytes), stream);
+}
+
+/// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
+/// for that one itself.
+template <class... Parameters>
+cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                              std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelExC(&config, symbol, pointers);
 }
 
 }  // namespace
@@ -1351,7 +1387,10 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   while (item < R) {
     const int r = item;
     int drawn = 0;
-    if (thread == 0) drawn = draw_item(item_counter);
+    if (thread == 0) {
+      wait_prerequisites();  // the counter is cleared
+      drawn = draw_item(item_counter);
+    }
 
     // softmax.tile:4  row = x[r, :].to(f32)
     const bf16_t* const x_at = x + int64_t{C} * r;
@@ -1979,7 +2018,10 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
   while (item < R) {
     const int r = item;
     int drawn = 0;
-    if (thread == 0) drawn = draw_item(item_counter);
+    if (thread == 0) {
+      wait_prerequisites();  // the counter is cleared
+      drawn = draw_item(item_counter);
+    }
     const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
 
     // softmax.tile:4  row = x[r, :].to(f32)
@@ -2433,6 +2475,7 @@ __device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
 
 __device__ __forceinline__ void softmax_cleared_body(int* __restrict__ item_counter) {
   const int thread = static_cast<int>(threadIdx.x);
+  launch_dependents();
   if (thread == 0) {
     store_element(item_counter, 0);
   }
@@ -2660,7 +2703,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch_early(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
       status = host_launch(softmax_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
@@ -2692,7 +2735,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_c81913_window>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel_c81913_window, {ctas, 512}, stream,
+      status = host_launch_early(softmax_kernel_c81913_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
       int64_t ctas = int64_t{R} * 8;
@@ -2700,7 +2743,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_window>(&ctas, 512, 0, 8);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel_window, {ctas, 512}, stream,
+      status = host_launch_early(softmax_kernel_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (C <= 256) {
       status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
