@@ -81,7 +81,8 @@ struct alignas(8) SharedBarrier {
 //@ end
 
 //@ primitive barrier_wait_cluster needs SharedBarrier shared_address
-/// The same where other CTAs of the cluster have sent what landed.
+/// Waits until the phase of this parity has ended, 0 for the first one, then 1, 0, 1: what other
+/// CTAs of the cluster have sent is there.
 [[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
                                                                       int parity) {
   asm volatile(
@@ -226,7 +227,8 @@ __device__ __forceinline__ void announce_item(const Place& place, int item) {
 //@ end
 
 //@ primitive send_item needs SharedBarrier send_to_rank shuffle_from lane_id sync_warp
-/// The same, counted by `landed`.
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster, where
+/// `landed` counts the bytes. All lanes of a warp take part.
 template <int kCluster, class Place>
 __device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
   const int known = shuffle_from(item, 0);

@@ -736,7 +736,8 @@ struct alignas(8) SharedBarrier {
                : "memory");
 }
 
-/// The same where other CTAs of the cluster have sent what landed.
+/// Waits until the phase of this parity has ended, 0 for the first one, then 1, 0, 1: what other
+/// CTAs of the cluster have sent is there.
 [[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
                                                                       int parity) {
   asm volatile(
@@ -809,7 +810,8 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
   asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
-/// The same, counted by `landed`.
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster, where
+/// `landed` counts the bytes. All lanes of a warp take part.
 template <int kCluster, class Place>
 __device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
   const int known = shuffle_from(item, 0);

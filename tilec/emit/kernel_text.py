@@ -11,6 +11,7 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.grid import instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import DType
@@ -132,7 +133,7 @@ class KernelWriter:
                 words = set(re.findall(r"\w+", inner))
                 around = "\n".join(instance_loop(self.kernel, self.renderer, words))
                 text = macro(op, self, around, inner)
-            case k.InstanceQueue():
+            case e.InstanceQueue():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
                 around = "\n".join(queue_loop(self.kernel, self.renderer, words))

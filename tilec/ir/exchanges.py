@@ -1,6 +1,7 @@
-"""Kernel IR of what CTAs of a cluster send each other: bytes that the barrier of whoever gets them counts (PTX ISA, `st.async`).
+"""Kernel IR of CTAs that hold a row together: how they meet, what they send each other, and how clusters take one row after the other.
 
-No thread waits for another one's progress, only for the bytes. `slot` is the slot of a barrier's ring and None where it has one.
+What is stored is there when all threads of the cluster have met. What is sent is counted by a barrier of whoever gets it (PTX ISA,
+`st.async`): no thread waits for another one's progress, only for the bytes. `slot` is the slot of a barrier's ring and None where it has one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,82 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tilec.ir import kernel_ir as k
+
+
+@dataclass(frozen=True)
+class StoreCluster(k.Op):
+    """`shared.buffer[offset] = value` in every CTA of the cluster, by one warp that holds the value in all lanes."""
+
+    buffer: str
+    offset: k.Expr
+    value: k.Expr
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return k.shared_reads(self.value)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.buffer,)
+
+
+@dataclass(frozen=True)
+class ClusterArrive(k.Op):
+    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are. `memory`: it has read
+    and written what it has to, too."""
+
+    memory: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterWait(k.Op):
+    """All threads of the cluster have arrived; `memory` as in ClusterArrive. `first`: only in the first turn of a cluster that stays."""
+
+    memory: bool = False
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class InstanceQueue(k.Op):
+    """The body for instance `item`, the number of this cluster first, then for those that the cluster is given: each turn draws the
+    next one (DrawItem), tells it to the other CTAs (AnnounceItem) and learns it (TakeItem), `counter` counting what is given out."""
+
+    counter: str
+    body: tuple[k.Op, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return k.collected(self.body, "reads")
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return k.collected(self.body, "writes")
+
+
+@dataclass(frozen=True)
+class DrawItem(k.Op):
+    """`drawn` of the cluster's first thread: the next instance that no cluster has. The kernel in front, which clears the counter, has
+    ended by then."""
+
+    counter: str
+
+
+@dataclass(frozen=True)
+class AnnounceItem(k.Op):
+    """`drawn` to every CTA of the cluster, by its first warp; where there is a `barrier` it counts the bytes; `slot` is
+    the barrier's and the instance's of the turn, None where there is one."""
+
+    buffer: str
+    barrier: str = ""
+    slot: k.Expr | None = None
+
+
+@dataclass(frozen=True)
+class TakeItem(k.Op):
+    """`following`: the instance that was announced in this turn."""
+
+    buffer: str
+    slot: k.Expr | None = None
 
 
 @dataclass(frozen=True)

@@ -526,7 +526,8 @@ class Assignment:
         """Whether rows that fill a level have walks of their own."""
         if "filled_rows" not in self.target.features or not self._row_steps(level):
             return False
-        return level.ctas > 1 or "filled_ctas" in self.target.features
+        several = self._row_steps(level) >= 8 and "filled_ctas" in self.target.features
+        return level.ctas > 1 or several
 
     def _merges(self, level: Level, batch: int) -> bool:
         """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough

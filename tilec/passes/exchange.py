@@ -62,7 +62,7 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
         total = Sym.of(0)
         for number, at in enumerate(one.pushes):
             push = body[at]
-            assert isinstance(push, k.StoreCluster)
+            assert isinstance(push, e.StoreCluster)
             buffer = buffers[push.buffer]
             total = total + _count(buffer, kernel) * _size(buffer)
             offset = _moved(push.offset, buffer, kernel, slots)
@@ -77,9 +77,9 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
         pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
         body = [_reading(op, pushed, buffers, kernel) for op in body]
         buffers |= {name: _doubled(buffers[name]) for name in pushed}
-    wait = next(n for n, op in enumerate(body) if isinstance(op, k.ClusterWait))
-    body[wait : wait + 1] = [k.ClusterWait(memory=True), e.ExpectSent(tuple(expected), slot)]
-    body[0] = k.ClusterArrive(memory=True)
+    wait = next(n for n, op in enumerate(body) if isinstance(op, e.ClusterWait))
+    body[wait : wait + 1] = [e.ClusterWait(memory=True), e.ExpectSent(tuple(expected), slot)]
+    body[0] = e.ClusterArrive(memory=True)
     barriers = tuple(Barrier(name, slots, 1) for name in names)
     ready = e.ReadyBarriers(tuple((b.name, b.slots) for b in barriers))
     return replace(
@@ -94,9 +94,9 @@ def _exchanges(kernel: k.Kernel) -> list[_Exchange]:
     """All exchanges in order; none where one of them stands in a loop or a branch, is of other than 4 or 8 bytes, or is read again
     before it is written again: such barriers order more than what is sent."""
     body = kernel.body
-    if not body or not isinstance(body[0], k.ClusterArrive):
+    if not body or not isinstance(body[0], e.ClusterArrive):
         return []
-    if sum(isinstance(op, k.ClusterWait) for op in body) != 1:
+    if sum(isinstance(op, e.ClusterWait) for op in body) != 1:
         return []
     buffers = {b.name: b for b in kernel.shared}
     found: list[_Exchange] = []
@@ -104,7 +104,7 @@ def _exchanges(kernel: k.Kernel) -> list[_Exchange]:
     written: set[str] = set()
     for n, op in enumerate(body):
         match op:
-            case k.StoreCluster():
+            case e.StoreCluster():
                 if op.buffer in written or _size(buffers[op.buffer]) not in (4, 8):
                     return []
                 pushes.append(n)
@@ -127,7 +127,7 @@ def _meets(op: k.Op) -> bool:
     """Whether threads meet, or send, inside of an op."""
     inner = [o for name in ("body", "then", "otherwise") for o in getattr(op, name, ())]
     return any(
-        isinstance(o, k.StoreCluster | k.StoreShared | k.CtaSync) or _meets(o) for o in inner
+        isinstance(o, e.StoreCluster | k.StoreShared | k.CtaSync) or _meets(o) for o in inner
     )
 
 

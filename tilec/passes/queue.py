@@ -51,14 +51,14 @@ def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
     body = kernel.body
     if body and isinstance(body[0], e.ReadyBarriers):
         return _sending(kernel, counter)
-    waits = [n for n, op in enumerate(body) if isinstance(op, k.ClusterWait)]
-    if len(waits) != 1 or not isinstance(body[0], k.ClusterArrive):
+    waits = [n for n, op in enumerate(body) if isinstance(op, e.ClusterWait)]
+    if len(waits) != 1 or not isinstance(body[0], e.ClusterArrive):
         return kernel
     (wait,) = waits
     syncs = [
         n for n, op in enumerate(body) if isinstance(op, k.CtaSync) and op.cluster and n > wait
     ]
-    pushed = {name for op in _all(body) if isinstance(op, k.StoreCluster) for name in op.writes}
+    pushed = {name for op in _all(body) if isinstance(op, e.StoreCluster) for name in op.writes}
     reads = [n for n, op in enumerate(body) if pushed & set(op.reads)]
     if not syncs or not reads:
         return kernel
@@ -67,24 +67,24 @@ def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
     first = min(compute, wait)
     turn = (
         *body[1:first],
-        k.DrawItem(counter),
+        e.DrawItem(counter),
         *body[first:wait],
-        k.ClusterWait(memory=True),
-        k.AnnounceItem(buffer.name),
+        e.ClusterWait(memory=True),
+        e.AnnounceItem(buffer.name),
         *body[wait + 1 : reads[-1] + 1],
-        k.TakeItem(buffer.name),
-        k.ClusterArrive(memory=True),
+        e.TakeItem(buffer.name),
+        e.ClusterArrive(memory=True),
         *body[reads[-1] + 1 :],
     )
-    queue = k.InstanceQueue(counter, turn)
-    whole = (k.ClusterArrive(memory=True), queue, k.ClusterWait(memory=True))
+    queue = e.InstanceQueue(counter, turn)
+    whole = (e.ClusterArrive(memory=True), queue, e.ClusterWait(memory=True))
     return _queued(kernel, counter, whole, buffer)
 
 
 def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
     """The queue of a kernel whose exchanges are counted by barriers: the next instance is one more thing sent in the last of them."""
     ready, arrive, *body = kernel.body
-    wait = next(n for n, op in enumerate(body) if isinstance(op, k.ClusterWait))
+    wait = next(n for n, op in enumerate(body) if isinstance(op, e.ClusterWait))
     await_last = max(n for n, op in enumerate(body) if isinstance(op, e.AwaitSent))
     last = body[await_last]
     assert isinstance(last, e.AwaitSent)
@@ -98,16 +98,16 @@ def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
     pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
     take = max(n for n, op in enumerate(body) if pushed & set(op.reads)) + 1
     turn = (
-        k.DrawItem(counter),
+        e.DrawItem(counter),
         *body[:wait],
-        k.ClusterWait(memory=True, first=True),
+        e.ClusterWait(memory=True, first=True),
         *(_with_item(op, last.barrier) for op in body[wait + 1 : send]),
-        k.AnnounceItem(buffer.name, last.barrier, last.slot),
+        e.AnnounceItem(buffer.name, last.barrier, last.slot),
         *body[send:take],
-        k.TakeItem(buffer.name, last.slot),
+        e.TakeItem(buffer.name, last.slot),
         *body[take:],
     )
-    return _queued(kernel, counter, (ready, arrive, k.InstanceQueue(counter, turn)), buffer)
+    return _queued(kernel, counter, (ready, arrive, e.InstanceQueue(counter, turn)), buffer)
 
 
 def _with_item(op: k.Op, barrier: str) -> k.Op:

@@ -288,7 +288,7 @@ def _push(
         count = k.Index(threads_constant, I32)
     current = k.Element(target, target.rep)
     if level.ctas > 1:
-        store: k.Op = k.StoreCluster(name, k.Index(write, I32), current)
+        store: k.Op = e.StoreCluster(name, k.Index(write, I32), current)
     else:
         store = k.StoreShared(name, k.Index(write, I32), current, guards)
     _each(context, target, [store], op)
