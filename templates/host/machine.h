@@ -184,7 +184,7 @@ void drift_products();
 
 // ---- clocks: what happened before what
 
-constexpr int kThreadBits = 13, kClockBits = 24;
+constexpr int kThreadBits = 14, kClockBits = 24;
 
 inline uint64_t stamp_by(const Cta& owner, uint32_t number, uint32_t clock, bool atomic) {
   return static_cast<uint64_t>(owner.epoch) << (kThreadBits + kClockBits + 1) |

@@ -63,9 +63,11 @@ def test_rows(tmp_path: Path, text: str, dtype: str, size: int) -> None:
         assert [o["status"] for o in found] == ["ok"]
 
 
-@pytest.mark.parametrize("size", [131073, 262144])
-def test_eight_ctas(tmp_path: Path, size: int) -> None:
-    file = written(tmp_path, SOFTMAX.format(t="bf16"))
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bf16", 131073), ("bf16", 262144), ("bf16", 163841), ("f32", 262144)]
+)
+def test_eight_and_sixteen_ctas(tmp_path: Path, dtype: str, size: int) -> None:
+    file = written(tmp_path, SOFTMAX.format(t=dtype))
     found = outcomes(tmp_path, file=file, settings=("R=1", f"C={size}"), arch="sm_90")
     assert [o["status"] for o in found] == ["ok"]
 
