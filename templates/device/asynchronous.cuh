@@ -80,6 +80,24 @@ struct alignas(8) SharedBarrier {
 }
 //@ end
 
+//@ primitive barrier_wait_cluster needs SharedBarrier shared_address
+/// Waits until the phase of this parity has ended, 0 for the first one, then 1, 0, 1: what other
+/// CTAs of the cluster have sent is there.
+[[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
+                                                                      int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+}
+//@ end
+
 //@ primitive fence_async
 /// What this thread wrote to shared memory is seen by asynchronous copies and products that are
 /// started behind a barrier from here.
@@ -151,6 +169,38 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 }
 //@ end
 
+//@ primitive send_to_rank needs SharedBarrier shared_address includes <cstdint> <cstring>
+/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// where `landed` counts the bytes (PTX ISA, st.async).
+template <class T>
+__device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
+                                             SharedBarrier& landed) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  uint32_t to, counted;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to)
+               : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(counted)
+               : "r"(shared_address(&landed)), "r"(rank));
+  if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "r"(word), "r"(counted)
+                 : "memory");
+  } else {
+    uint64_t word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "l"(word), "r"(counted)
+                 : "memory");
+  }
+}
+//@ end
+
 //@ primitive launch_dependents
 /// The kernel behind this one in the stream may begin where there is room. What it reads and writes
 /// it waits for itself.
@@ -173,6 +223,17 @@ template <int kCluster, class Place>
 __device__ __forceinline__ void announce_item(const Place& place, int item) {
   const int known = shuffle_from(item, 0);
   if (lane_id() < kCluster) store_at_rank(place, lane_id(), known);
+}
+//@ end
+
+//@ primitive send_item needs SharedBarrier send_to_rank shuffle_from lane_id sync_warp
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster, where
+/// `landed` counts the bytes. All lanes of a warp take part.
+template <int kCluster, class Place>
+__device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
+  const int known = shuffle_from(item, 0);
+  sync_warp();
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed);
 }
 //@ end
 
@@ -540,6 +601,70 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 /// registers over the loop in front.
 [[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
   asm volatile("" : "+r"(number));
+}
+//@ end
+
+//@ primitive combine_exponentials_by_lanes needs lane_id lane_reduce OpSum exp_fast
+/// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
+/// by the lanes of a warp: the same bits in every thread.
+template <int kCount, class T>
+__device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,
+                                                           T reference) {
+  T total = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total += sums[i + lane_id()] * exp_fast(values[i + lane_id()] - reference);
+    }
+  }
+  return lane_reduce<OpSum<T>, 32>(total);
+}
+//@ end
+
+//@ primitive held_by_warp needs renew
+/// How many of the `count` elements of a row a warp holds: kSteps vectors of kWidth in each of
+/// kThreads threads, one behind the other from thread to thread; the row begins with element
+/// `shift` of the first.
+template <int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ int held_by_warp(int warp, int count, int shift) {
+  constexpr int kOwn = 32 * kWidth;
+  constexpr int kStep = kThreads * kWidth;
+  renew(warp);  // computed where it is needed, not kept from row to row
+  const int behind = count + shift - warp * kOwn;
+  const int whole = behind < 0 ? 0 : behind / kStep;
+  const int steps = whole < kSteps ? whole : kSteps;
+  const int rest = steps < kSteps ? behind - steps * kStep : 0;
+  const int more = rest < 0 ? 0 : rest < kOwn ? rest : kOwn;
+  return steps * kOwn + more - (warp == 0 ? shift : 0);
+}
+//@ end
+
+//@ primitive as_whole_row needs held_by_warp
+/// A warp's sum as that of a row all of whose elements are like the warp's.
+template <int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ float as_whole_row(float sum, int warp, int count, int shift) {
+  const int own = held_by_warp<kSteps, kThreads, kWidth>(warp, count, shift);
+  return own > 0 ? sum * (static_cast<float>(count) / static_cast<float>(own)) : 0.0f;
+}
+//@ end
+
+//@ primitive combine_spreads_by_lanes needs lane_id lane_reduce OpSum held_by_warp
+/// The sum of squares of distances from `mean` out of kCount sums of squares of distances from the
+/// means of warps, whose sums are `sums`, by the lanes of a warp: the same bits in every thread.
+template <int kCount, int kSteps, int kThreads, int kWidth>
+__device__ __forceinline__ float combine_spreads_by_lanes(const float* squares, const float* sums,
+                                                          float mean, int count, int shift) {
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    const int warp = i + lane_id();
+    const int own = warp < kCount ? held_by_warp<kSteps, kThreads, kWidth>(warp, count, shift) : 0;
+    if (own > 0) {
+      const float distance = sums[warp] / static_cast<float>(own) - mean;
+      total += squares[warp] + static_cast<float>(own) * distance * distance;
+    }
+  }
+  return lane_reduce<OpSum<float>, 32>(total);
 }
 //@ end
 

@@ -88,6 +88,7 @@ void land(Block& owner, PhaseBarrier& b) {
   const BulkLoad load = b.loads.front();
   b.loads.pop_front();
   const Box& box = *load.box;
+  if (!load.sent.empty()) memcpy(owner.shared + load.at, load.sent.data(), load.sent.size());
   std::vector<unsigned char> row(box.row_bytes);
   uint32_t at = load.at;
   for (const BoxRow& source : box.rows) {
@@ -377,9 +378,39 @@ void bulk_load(const SharedAddress& to, const TensorMap& map, const void* barrie
       b.remote_phase = b.phase;
       b.remote_meeting = cluster_of(owner).meetings;
     }
-    b.loads.push_back({box, begin, fiber.number, fiber.line});
+    b.loads.push_back({box, begin, fiber.number, fiber.line, {}});
     if (machine.launch->mode == kEarly) land(owner, b);
   }
+}
+
+void send_peer(const SharedAddress& where, int rank, const void* from, int bytes,
+               const void* barrier) {
+  drift_engines();
+  Fiber& fiber = me();
+  Block& owner = peer_of(rank);
+  check_peer_write(owner, where, rank, bytes, bytes);
+  PhaseBarrier& b = barrier_at(owner, place_of_barrier(barrier));
+  if (&owner != fiber.cta && !b.fenced) {
+    fault(kBarrierUse, -1, b.init_line,
+          "sends what a barrier of another CTA counts, and no `barrier_init_fence` is behind its "
+          "initialisation");
+  }
+  const uint32_t begin = static_cast<uint32_t>(where.at);
+  for (uint32_t i = begin; i < begin + bytes; ++i) {
+    owner.shadow[i].pending = static_cast<uint16_t>(fiber.number + 1);
+  }
+  owner.pending += bytes;
+  // what this thread did before is known behind the phase, which does not end before the bytes land
+  release(fiber, b.now);
+  if (&owner != fiber.cta) {
+    b.remote_phase = b.phase;
+    b.remote_meeting = cluster_of(owner).meetings;
+  }
+  auto box = std::make_shared<Box>();
+  box->bytes = bytes;
+  const unsigned char* value = static_cast<const unsigned char*>(from);
+  b.loads.push_back({box, begin, fiber.number, fiber.line, {value, value + bytes}});
+  if (machine.launch->mode == kEarly) land(owner, b);
 }
 
 void bulk_store(const TensorMap& map, const SharedAddress& from, const int* at, int axes) {

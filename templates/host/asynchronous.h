@@ -56,6 +56,13 @@ inline void barrier_wait(SharedBarrier& barrier, int parity, int line = __builti
 }
 //@ end
 
+//@ primitive barrier_wait_cluster needs SharedBarrier
+inline void barrier_wait_cluster(SharedBarrier& barrier, int parity, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::phase_wait(&barrier, parity);
+}
+//@ end
+
 //@ primitive fence_async
 inline void fence_async(int line = __builtin_LINE()) {
   tilec_host::note(line);
@@ -102,6 +109,25 @@ inline void store_at_rank(const SharedPointer<T>& place, int rank, const std::co
                           int line = __builtin_LINE()) {
   tilec_host::note(line);
   tilec_host::write_peer(place.where, rank, &value, sizeof(T), alignof(T));
+}
+//@ end
+
+//@ primitive send_to_rank needs SharedPointer SharedBarrier
+template <class T>
+inline void send_to_rank(const SharedPointer<T>& place, int rank, const std::common_type_t<T>& value,
+                         SharedBarrier& landed, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::send_peer(place.where, rank, &value, sizeof(T), &landed);
+}
+//@ end
+
+//@ primitive send_item needs SharedBarrier send_to_rank shuffle_from lane_id sync_warp
+template <int kCluster, class Place>
+inline void send_item(const Place& place, int item, SharedBarrier& landed,
+                      int line = __builtin_LINE()) {
+  const int known = shuffle_from(item, 0, line);
+  sync_warp(line);
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed, line);
 }
 //@ end
 
@@ -350,6 +376,39 @@ template <int kGroups>
 inline void wgmma_wait(int line = __builtin_LINE()) {
   tilec_host::note(line);
   tilec_host::product_wait(kGroups);
+}
+//@ end
+
+//@ primitive combine_exponentials_by_lanes needs SharedPointer shared_place lane_id lane_reduce
+//@ needs OpSum exp_fast
+template <int kCount, class Sums, class Values, class T>
+inline T combine_exponentials_by_lanes(const Sums& sums, const Values& values, T reference,
+                                       int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  const SharedPointer<T> own{shared_place(sums, line)}, from{shared_place(values, line)};
+  T total = 0;
+  for (int i = lane_id(); i < kCount; i += 32) {
+    total += (own + i).get() * exp_fast((from + i).get() - reference);
+  }
+  return lane_reduce<OpSum<T>, 32>(total, line);
+}
+//@ end
+
+//@ primitive combine_spreads_by_lanes needs SharedPointer shared_place lane_id lane_reduce OpSum
+//@ needs held_by_warp
+template <int kCount, int kSteps, int kThreads, int kWidth, class Squares, class Sums>
+inline float combine_spreads_by_lanes(const Squares& squares, const Sums& sums, float mean,
+                                      int count, int shift, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  const SharedPointer<float> own{shared_place(squares, line)}, from{shared_place(sums, line)};
+  float total = 0.0f;
+  for (int i = lane_id(); i < kCount; i += 32) {
+    const int held = held_by_warp<kSteps, kThreads, kWidth>(i, count, shift);
+    if (held == 0) continue;
+    const float distance = (from + i).get() / static_cast<float>(held) - mean;
+    total += (own + i).get() + static_cast<float>(held) * distance * distance;
+  }
+  return lane_reduce<OpSum<float>, 32>(total, line);
 }
 //@ end
 

@@ -38,6 +38,9 @@ int cluster_rank();
 void cluster_meet(bool memory);
 /// Writes to the same place in the shared memory of CTA `rank` of the cluster.
 void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access);
+/// The same beside the threads: the barrier of this place in that CTA counts the bytes.
+void send_peer(const SharedAddress& where, int rank, const void* from, int bytes,
+               const void* barrier);
 void set_registers(int count);
 
 /// To the CTAs whose bits are set in `ranks`, 0: to this one.

@@ -43,11 +43,12 @@ struct Box {
   bool rounds;
 };
 
-/// A load that has not landed.
+/// A load that has not landed, or a value that another CTA has sent.
 struct BulkLoad {
   std::shared_ptr<Box> box;
   uint32_t at;
   int issuer, line;  // its number in the cluster
+  std::vector<unsigned char> sent;
 };
 
 struct BulkStore {

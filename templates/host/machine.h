@@ -184,7 +184,7 @@ void drift_products();
 
 // ---- clocks: what happened before what
 
-constexpr int kThreadBits = 13, kClockBits = 24;
+constexpr int kThreadBits = 14, kClockBits = 24;
 
 inline uint64_t stamp_by(const Cta& owner, uint32_t number, uint32_t clock, bool atomic) {
   return static_cast<uint64_t>(owner.epoch) << (kThreadBits + kClockBits + 1) |
@@ -247,6 +247,9 @@ void check_async_write(Block& owner, uint32_t at, int bytes);
 
 /// Whether `clocks` know that a reading is over.
 bool is_over(const Reading& reading, const std::vector<uint32_t>& clocks);
+
+/// The same for a write by another CTA's thread that is no copy.
+void check_peer_write(Block& owner, const SharedAddress& where, int rank, int bytes, int access);
 
 /// Notes a reading of this block's chunks.
 void begin_reading(Block& block, const std::shared_ptr<Reading>& reading);

@@ -210,9 +210,8 @@ void check_shared(uint32_t offset, int bytes, Access access) {
   }
 }
 
-void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access) {
+void check_peer_write(Block& owner, const SharedAddress& where, int rank, int bytes, int access) {
   note(where.line);
-  Block& owner = peer_of(rank);
   if (owner.slot != block_of(self).slot && cluster_of(owner).meetings == 0) {
     fault(kCluster, -1, 0, "writes to CTA %d of its cluster, which may not have started", rank);
   }
@@ -223,7 +222,7 @@ void write_peer(const SharedAddress& where, int rank, const void* from, int byte
   const std::vector<uint32_t>& clocks = clocks_of(*self);
   const uint32_t begin = static_cast<uint32_t>(where.at);
   for (uint32_t at = begin; at < begin + bytes; ++at) {
-    Shadow& s = owner.shadow[at];
+    const Shadow& s = owner.shadow[at];
     if (s.pending) under_way(owner, "writes", at);
     if (epoch_of(s.write) >= owner.first_epoch && !known(owner, clocks, s.write)) {
       race(owner, "writes", at, s.write, "written");
@@ -233,7 +232,15 @@ void write_peer(const SharedAddress& where, int rank, const void* from, int byte
         race(owner, "writes", at, read, "read");
       }
     }
-    s.write = stamp_by(owner, self->number, self->clock, false);
+  }
+}
+
+void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access) {
+  Block& owner = peer_of(rank);
+  check_peer_write(owner, where, rank, bytes, access);
+  const uint32_t begin = static_cast<uint32_t>(where.at);
+  for (uint32_t at = begin; at < begin + bytes; ++at) {
+    owner.shadow[at].write = stamp_by(owner, self->number, self->clock, false);
   }
   memcpy(owner.shared + begin, from, bytes);
 }

@@ -218,7 +218,14 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
   cluster_wait();
   if (lane_id() < 2) store_at_rank(partials + thread / 32, lane_id(), floats[thread]);
   cluster_sync_memory();
-  floats[thread] = combine_partials_by_lanes<OpSum<float>, 64>(partials);
+  const float mean = combine_partials_by_lanes<OpSum<float>, 64>(partials) / 16384.0f;
+  floats[thread] = as_whole_row<2, 2048, 4>(mean, thread / 32, 16384, 0);
+  cluster_release();
+  cluster_acquire();
+  __shared__ int next;
+  if (thread < 32) announce_item<2>(&next, thread);
+  cluster_sync_memory();
+  floats[thread] += combine_spreads_by_lanes<64, 2, 2048, 4>(partials, partials, mean, next, 0);
 }
 """
 """Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""

@@ -63,9 +63,11 @@ def test_rows(tmp_path: Path, text: str, dtype: str, size: int) -> None:
         assert [o["status"] for o in found] == ["ok"]
 
 
-@pytest.mark.parametrize("size", [131073, 262144])
-def test_eight_ctas(tmp_path: Path, size: int) -> None:
-    file = written(tmp_path, SOFTMAX.format(t="bf16"))
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("bf16", 131073), ("bf16", 262144), ("bf16", 163841), ("f32", 262144)]
+)
+def test_eight_and_sixteen_ctas(tmp_path: Path, dtype: str, size: int) -> None:
+    file = written(tmp_path, SOFTMAX.format(t=dtype))
     found = outcomes(tmp_path, file=file, settings=("R=1", f"C={size}"), arch="sm_90")
     assert [o["status"] for o in found] == ["ok"]
 
@@ -107,24 +109,128 @@ def run(compiled: CompiledFile, cu: str) -> None:
 
 def queue_of(cu: str) -> str:
     """The first body whose clusters are given one row after the other."""
-    found = re.search(r"void k_body_\d+\([^{]*\{[^}]*\}[^}]*cluster_release.*?\n\}", cu, re.S)
+    found = re.search(r"void k_body_\d+\([^{]*\{[^}]*\}[^}]*barrier_init.*?\n\}", cu, re.S)
     assert found is not None
     return found[0]
 
 
-def test_each_barrier_of_the_cluster_is_needed(softmax: CompiledFile) -> None:
-    run(softmax, softmax.cu)
-    body = queue_of(softmax.cu)
+def codes_without(compiled: CompiledFile, changes: dict[str, str]) -> list[str]:
+    """What the emulator says to the text with each place that matches a pattern replaced."""
+    run(compiled, compiled.cu)
+    body = queue_of(compiled.cu)
     codes = []
-    for pattern in (r"cluster_acquire\(\);[^\n]*", r"cluster_sync_memory\(\);[^\n]*"):
-        for found in re.finditer(pattern, body):
-            if body[found.end() :].strip() == "}":
-                continue  # the one behind the last row: nobody writes any more
-            text = body[: found.start()] + body[found.end() :]
+    for pattern, instead in changes.items():
+        places = list(re.finditer(pattern, body))
+        assert places, pattern
+        for place in places:
+            text = body[: place.start()] + instead + body[place.end() :]
             with pytest.raises(TileError) as caught:
-                run(softmax, softmax.cu.replace(body, text))
+                run(compiled, compiled.cu.replace(body, text))
             codes.append(caught.value.diagnostics[0].code)
-    assert codes == ["E0945", "E0933", "E0933"]
+    return codes
+
+
+def test_each_part_of_an_exchange_is_needed(softmax: CompiledFile) -> None:
+    changes = {
+        r"if \(turn == 0\) cluster_acquire\(\);[^\n]*": "",
+        r"barrier_wait_cluster\([^;]*;[^\n]*": "",
+        r"barrier_init_fence\(\);": "",
+        r"barrier_arrive_expect\([^;]*;": "",
+        r"max_row_partial\[kThreadsC / 32 \* \(turn % 2\) \+": "max_row_partial[",
+        r"next_item\[turn % 2\], drawn": "next_item[0], drawn",
+    }
+    expected = ["E0945", "E0933", "E0939", "E0935", "E0933", "E0933"]
+    assert codes_without(softmax, changes) == expected
+
+
+def test_lanes_meet_before_they_send(tmp_path: Path) -> None:
+    compiled = compile_file(written(tmp_path, ONE_EXCHANGE), archs=("sm_90",), command="")
+    assert codes_without(compiled, {r"sync_warp\(\);\n": ""}) == ["E0933"]
+
+
+def test_what_no_barrier_counts_meets_as_a_cluster(tmp_path: Path) -> None:
+    """Results of one byte are stored, and all threads of the cluster meet behind them."""
+    text = SCALARS.format(t="bf16")
+    cu = compile_file(written(tmp_path, text), archs=("sm_90",), command="").cu
+    assert "cluster_sync_memory" in cu and "send_to_rank" not in cu
+
+
+BETWEEN = """kernel k(x: f32[R, C]) -> (y: f32[R, C], t: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :]
+        m = max(row)
+        twice = m * 2.0
+        s = sum(exp(row - m) * (row + twice))
+        y[r, :] = exp(row - m) / s
+        t[r] = twice
+"""
+LATER = """kernel k(x: f32[R, C]) -> (y: f32[R, C], l: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :]
+        m = max(row)
+        s = sum(exp(row - m))
+        y[r, :] = row - m - log(s)
+        l[r] = m + log(s)
+"""
+
+
+@pytest.mark.parametrize(("text", "merged"), [(BETWEEN, False), (LATER, True)])
+def test_what_needs_the_first_result_before_keeps_its_exchange(
+    tmp_path: Path, text: str, merged: bool
+) -> None:
+    file = written(tmp_path, text)
+    cu = compile_file(file, archs=("sm_90",), command="").cu
+    assert ("combine_exponentials_by_lanes<" in cu) == merged
+    settings = ("R=2", "C=33000")
+    found = outcomes(tmp_path, file=file, settings=settings, arch="sm_90")
+    assert [o["status"] for o in found] == ["ok"]
+
+
+NORM = """kernel k(x: {t}[R, C], w: {t}[C], b: {t}[C]) -> (y: {t}[R, C], m: f32[R]):
+    require C <= 262144
+    for r in parallel(R):
+        row = x[r, :].to(f32)
+        mu = sum(row) / C
+        d = row - mu
+        y[r, :] = d * rsqrt(sum(d * d) / C + 1e-5) * w[:] + b[:]
+        m[r] = mu
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("bf16", 32776), ("bf16", 65537), ("bf16", 131072), ("f32", 16388), ("f32", 40000)],
+)
+def test_means_and_spreads_share_an_exchange(tmp_path: Path, dtype: str, size: int) -> None:
+    """Rows far from 0, rows of one number, and rows with a NaN or an infinity."""
+    compiled = compile_file(written(tmp_path, NORM.format(t=dtype)), archs=("sm_90",), command="")
+    assert "combine_spreads_by_lanes" in compiled.cu
+    rng = np.random.default_rng(0)
+    kind = np.float32 if dtype == "f32" else ml_dtypes.bfloat16
+    x = rng.standard_normal((6, size)).astype(np.float32)
+    x[1] += 1000
+    x[2] = 3.0
+    x[3, size // 2] = np.nan
+    x[4, -1] = np.inf
+    x[5] *= 1e12
+    x = x.astype(kind)
+    w, b = (rng.standard_normal(size).astype(kind) for _ in range(2))
+    kernel = tilec.compile(written(tmp_path, NORM.format(t=dtype)), device="cpu", arch="sm_90")
+    y, m = kernel(x, w, b)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        mean = wide.mean(1)
+        d = wide - mean[:, None]
+        expected = d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * w.astype(np.float64)
+        expected += b.astype(np.float64)
+    y = y.astype(np.float64)
+    assert (np.isnan(y) == np.isnan(expected)).all()
+    good = [0, 1, 2, 5]
+    rounding = 2**-8 if dtype == "bf16" else 2e-4
+    assert np.allclose(y[good], expected[good], rtol=rounding, atol=2e-3)
+    assert np.allclose(m[good], mean[good], rtol=1e-5, atol=1e-5)
 
 
 def test_rows_are_given_out_once_each(tmp_path: Path) -> None:

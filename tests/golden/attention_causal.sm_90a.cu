@@ -28,10 +28,24 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
+/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// they are taken out of their words, and each load is waited for to do that.
+template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+struct VectorUnits {
+  T units[N];
+};
+template <class T, int N>
+struct VectorUnits<T, N, true> {
+  union {
+    uint32_t words[4];
+    T units[N];
+  };
+};
+
 /// N elements of T in registers, N a power of two up to 32. Index it with constants only.
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T units[N];
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector : VectorUnits<T, N> {
+  using VectorUnits<T, N>::units;
   __device__ __forceinline__ T& operator[](int e) { return units[e]; }
   __device__ __forceinline__ const T& operator[](int e) const { return units[e]; }
   __device__ __forceinline__ T get(int e) const { return units[e]; }
@@ -503,10 +517,6 @@ struct Divisor {
 }
 [[maybe_unused]] __device__ __forceinline__ double log_fast(double x) { return ::log(x); }
 
-/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
-/// ahead of it.
-[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
-
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
 template <class T>
@@ -680,22 +690,10 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
-/// N elements from p, whose address is a multiple of the vector's alignment.
-template <int N, class T>
-__device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
-  return load_vector<alignof(Vector<T, N>), N>(p);
-}
-
 /// N elements from p, one at a time.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_single(const T* p) {
   return load_vector<alignof(T), N>(p);
-}
-
-/// All elements of v to p, whose address is a multiple of the vector's alignment.
-template <class T, int N>
-__device__ __forceinline__ void store_aligned(T* p, const Vector<T, N>& v) {
-  store_vector<alignof(Vector<T, N>)>(p, v);
 }
 
 /// All elements of v to p, one at a time.
@@ -1159,39 +1157,6 @@ __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Ve
     memcpy(&words[2], &top[2 * j + 1], 4);
     memcpy(&words[3], &bottom[2 * j + 1], 4);
     stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
-  }
-}
-
-/// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
-/// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
-/// in words of two elements. Places outside are left alone.
-template <class T>
-__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
-                                            int row, int row_end, int col, int col_end,
-                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  const int lane = lane_id();
-  sync_warp();
-  pack_chunk(chunk, top, bottom);
-  sync_warp();
-  const int columns = col_end - col < 64 ? col_end - col : 64;
-  T* const to = p + stride * row + col;
-#pragma unroll 1
-  for (int i = 0; i < 16; ++i) {
-    if (row + i >= row_end) break;
-    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
-    T* const line = to + stride * i;
-    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
-    if (odd != 0) {
-      // words begin at the second element of a pair
-      if (lane == 0 && columns > 0) store_element(line, pair[0]);
-      uint32_t word;
-      memcpy(&word, &pair, 4);
-      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
-      memcpy(&pair, &word, 4);
-    }
-    const int at = 2 * lane + odd;
-    if (at + 1 < columns) store_aligned(line + at, pair);
-    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 
@@ -2743,7 +2708,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     PanelTile<bf16_t, 128, 128> q_tiles[2];
     PanelTile<bf16_t, 128, 128> k_tiles[2];
     PanelTile<bf16_t, 128, 128> v_tiles[2];
-    PanelTile<bf16_t, 16, 64> o_chunks[16];
     SharedBarrier q_full[2];
     SharedBarrier q_free[2];
     SharedBarrier k_full[2];
@@ -2754,6 +2718,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
+  int t8_first = thread % 4 * 2;
   const int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 2; ++slot) {
@@ -3736,6 +3701,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       renew(i_first);
+      renew(t8_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
 
@@ -3788,13 +3754,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const float l_3 = gt ? l[i_step] : 0.0f;
         l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
       }
+      const int i_end = S - BM * i_tile;
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-      const int o_at0 = b;
-      const int o_at1 = h;
-      const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
-      const int o_col = 0;
-      Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
+          * i_tile * 128;
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3811,45 +3775,21 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       v_ring.advance();
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t8_step = 0; t8_step < 8; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          const int t8_at = t8_first + t8_step * 8;
+          if (i_at < i_end) {
+            Vector<float, kWidthT8> o_out;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            }
+            store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
           }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
         }
       }
-      write_chunk(shared.o_chunks[thread / 32 * 2 + 0], o + int64_t{H} * S * o_at0 * 128
-          + int64_t{S} * o_at1 * 128, 128, o_row, S, o_col, 128, o_out[0], o_out[1]);
-      float by_scale_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      float by_reciprocal_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t8_step = 8; t8_step < 16; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale_2[i_step] * by_reciprocal_2[i_step];
-          }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
-        }
-      }
-      write_chunk(shared.o_chunks[thread / 32 * 2 + 1], o + int64_t{H} * S * o_at0 * 128
-          + int64_t{S} * o_at1 * 128, 128, o_row, S, o_col + 64, 128, o_out[0] + 8, o_out[1] + 8);
-      const int i_end = S - BM * i_tile;
 
       // attention.tile:24  lse[b, h, i] = m + log(l)
       float* const lse_at = lse + int64_t{H} * S * b + int64_t{S} * h + int64_t{BM} * i_tile;
@@ -4586,7 +4526,7 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
           CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
           host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(attention_kernel_any_out, {ctas, 384, 231424}, stream, q_map, k_map,
+      status = host_launch(attention_kernel_any_out, {ctas, 384, 198656}, stream, q_map, k_map,
           v_map, static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
       status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}

@@ -28,10 +28,24 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
+/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// they are taken out of their words, and each load is waited for to do that.
+template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+struct VectorUnits {
+  T units[N];
+};
+template <class T, int N>
+struct VectorUnits<T, N, true> {
+  union {
+    uint32_t words[4];
+    T units[N];
+  };
+};
+
 /// N elements of T in registers, N a power of two up to 32. Index it with constants only.
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T units[N];
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector : VectorUnits<T, N> {
+  using VectorUnits<T, N>::units;
   __device__ __forceinline__ T& operator[](int e) { return units[e]; }
   __device__ __forceinline__ const T& operator[](int e) const { return units[e]; }
   __device__ __forceinline__ T get(int e) const { return units[e]; }

@@ -27,10 +27,24 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
+/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// they are taken out of their words, and each load is waited for to do that.
+template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+struct VectorUnits {
+  T units[N];
+};
+template <class T, int N>
+struct VectorUnits<T, N, true> {
+  union {
+    uint32_t words[4];
+    T units[N];
+  };
+};
+
 /// N elements of T in registers, N a power of two up to 32. Index it with constants only.
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T units[N];
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector : VectorUnits<T, N> {
+  using VectorUnits<T, N>::units;
   __device__ __forceinline__ T& operator[](int e) { return units[e]; }
   __device__ __forceinline__ const T& operator[](int e) const { return units[e]; }
   __device__ __forceinline__ T get(int e) const { return units[e]; }
@@ -379,6 +393,10 @@ struct Divisor {
 }
 [[maybe_unused]] __device__ __forceinline__ double exp_fast(double x) { return ::exp(x); }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
 template <class T>
@@ -460,6 +478,11 @@ __device__ __forceinline__ T lane_reduce(T x) {
 /// The next number of a counter.
 [[maybe_unused]] __device__ __forceinline__ int draw_item(int* counter) {
   return atomicAdd(counter, 1);
+}
+
+/// The address of a place in shared memory as the instructions below take it.
+[[maybe_unused]] __device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 /// N elements from p, whose address is a multiple of the vector's alignment.
@@ -684,17 +707,56 @@ constexpr int resident_ctas(int threads, int wanted) {
   return wanted * threads <= kThreadsPerSm ? wanted : kThreadsPerSm / threads;
 }
 
+/// An mbarrier: a phase ends when as many threads as it was initialised with have arrived and all
+/// bytes that were announced have landed.
+struct alignas(8) SharedBarrier {
+  uint64_t state;
+};
+
+/// One thread, before anybody uses the barrier: `arrivals` end a phase.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init(SharedBarrier& barrier,
+                                                              int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(arrivals)
+               : "memory");
+}
+
+/// Behind the last barrier_init: the cluster and asynchronous copies see the barriers.
+[[maybe_unused]] __device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
+
+/// Arrives and announces `bytes` that asynchronous copies will bring.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive_expect(SharedBarrier& barrier,
+                                                                       int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+               :
+               : "r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
+}
+
+/// Waits until the phase of this parity has ended, 0 for the first one, then 1, 0, 1: what other
+/// CTAs of the cluster have sent is there.
+[[maybe_unused]] __device__ __forceinline__ void barrier_wait_cluster(SharedBarrier& barrier,
+                                                                      int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}"
+      :
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+}
+
 /// The number of this CTA within its cluster.
 [[maybe_unused]] __device__ __forceinline__ int cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
-}
-
-/// All threads of the cluster meet; what they wrote before is seen by all.
-[[maybe_unused]] __device__ __forceinline__ void cluster_sync_memory() {
-  asm volatile("barrier.cluster.arrive.release;" : : : "memory");
-  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
 /// Says that this thread is done with what it read and wrote so far, without waiting.
@@ -707,20 +769,69 @@ constexpr int resident_ctas(int threads, int wanted) {
   asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
-/// `value` to the same place in the shared memory of CTA `rank` of the cluster.
+/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
-__device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value) {
-  uint64_t address;
-  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
-  *reinterpret_cast<T*>(address) = value;
+__device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
+                                             SharedBarrier& landed) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  uint32_t to, counted;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to)
+               : "r"(shared_address(place)), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(counted)
+               : "r"(shared_address(&landed)), "r"(rank));
+  if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "r"(word), "r"(counted)
+                 : "memory");
+  } else {
+    uint64_t word;
+    memcpy(&word, &value, 8);
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
+                 :
+                 : "r"(to), "l"(word), "r"(counted)
+                 : "memory");
+  }
 }
 
-/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster. All lanes
-/// of a warp take part.
+/// The kernel behind this one in the stream may begin where there is room. What it reads and writes
+/// it waits for itself.
+[[maybe_unused]] __device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
+
+/// Waits until the kernel in front of this one in the stream is done, and what it wrote is seen.
+[[maybe_unused]] __device__ __forceinline__ void wait_prerequisites() {
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+}
+
+/// `item` of the first lane to the same place in each of the kCluster CTAs of a cluster, where
+/// `landed` counts the bytes. All lanes of a warp take part.
 template <int kCluster, class Place>
-__device__ __forceinline__ void announce_item(const Place& place, int item) {
+__device__ __forceinline__ void send_item(const Place& place, int item, SharedBarrier& landed) {
   const int known = shuffle_from(item, 0);
-  if (lane_id() < kCluster) store_at_rank(place, lane_id(), known);
+  sync_warp();
+  if (lane_id() < kCluster) send_to_rank(place, lane_id(), known, landed);
+}
+
+/// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
+/// by the lanes of a warp: the same bits in every thread.
+template <int kCount, class T>
+__device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const T* values,
+                                                           T reference) {
+  T total = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + 32 <= kCount || i + lane_id() < kCount) {
+      total += sums[i + lane_id()] * exp_fast(values[i + lane_id()] - reference);
+    }
+  }
+  return lane_reduce<OpSum<T>, 32>(total);
 }
 
 // ----------------------------------------------------------------------------------- host helpers
@@ -904,6 +1015,31 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
                           static_cast<size_t>(grid.shared_bytes), stream);
 }
 
+/// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
+/// for that one itself.
+template <class... Parameters>
+cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
+                              std::common_type_t<Parameters>... arguments) {
+  const void* const symbol = reinterpret_cast<const void*>(kernel);
+  if (grid.shared_bytes > 48 * 1024) {
+    const cudaError_t status = cudaFuncSetAttribute(
+        symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  void* pointers[] = {&arguments..., nullptr};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.ctas));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelExC(&config, symbol, pointers);
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------- softmax
@@ -1058,10 +1194,10 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   }
 }
 
-template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1142,6 +1278,90 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
 }
 
 __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row_near);
+        sum_e += e;
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+  sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial,
+      shared.max_row_partial, max_row);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 2048;
@@ -1150,81 +1370,128 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   constexpr int kCtaThreads = 512;
   constexpr int kCluster = 4;
   struct Shared {
-    SharedArray<float, kThreadsC / 32> max_row_partial;
-    SharedArray<float, kThreadsC / 32> sum_e_partial;
-    SharedArray<int, 1> next_item;
+    SharedArray<float, 2 * (kThreadsC / 32)> max_row_partial;
+    SharedArray<float, 2 * (kThreadsC / 32)> sum_e_partial;
+    SharedArray<int, 2> next_item;
+    SharedBarrier exchange[2];
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = cluster_rank() * kCtaThreads + static_cast<int>(threadIdx.x);
   const int c_lane = thread;
+  if (threadIdx.x == 0) {
+    barrier_init(shared.exchange[0], 1);
+    barrier_init(shared.exchange[1], 1);
+    barrier_init_fence();
+  }
   cluster_release();
   int item = static_cast<int>(blockIdx.x) / kCluster;
+  int turn = 0;
   while (item < R) {
     const int r = item;
+    int drawn = 0;
+    if (thread == 0) {
+      wait_prerequisites();  // the counter is cleared
+      drawn = draw_item(item_counter);
+    }
 
     // softmax.tile:4  row = x[r, :].to(f32)
     const bf16_t* const x_at = x + int64_t{C} * r;
     Vector<bf16_t, kWidthC> x_tile[kStepsC];
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = {};
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        x_tile[c_step] = {};
+        if (c_at < C) {
+          x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+        }
       }
     }
 
     // softmax.tile:5  e = exp(row - max(row))
     float max_row = OpMax<float>::identity();
-    const int drawn = thread == 0 ? draw_item(item_counter) + static_cast<int>(gridDim.x) / kCluster
-        : 0;
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
         max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        }
       }
     }
     max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-    cluster_acquire();  // all CTAs of the cluster are done with the row before
-    if (thread < 32) {
-      announce_item<kCluster>(&shared.next_item[0], drawn);
-    }
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.max_row_partial[thread / 32], lane_id(), max_row);
-    }
-    cluster_sync_memory();  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+    const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
 
     // softmax.tile:6  y[r, :] = e / sum(e)
     float sum_e = OpSum<float>::identity();
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
         const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
         #pragma unroll
         for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
           const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
+          const float e = exp_fast(row - max_row_near);
           sum_e += e;
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
         }
       }
     }
     sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.sum_e_partial[thread / 32], lane_id(), sum_e);
+    if (turn == 0) cluster_acquire();  // all CTAs of the cluster are there
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
-    cluster_sync_memory();  // sum_e_partial is written before it is read
-    sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
-    const int following = shared.next_item[0];
-    cluster_release();
+    if (thread < 32) {
+      send_item<kCluster>(&shared.next_item[turn % 2], drawn
+          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+    }
+    sync_warp();
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.max_row_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          max_row, shared.exchange[turn % 2]);
+    }
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          sum_e, shared.exchange[turn % 2]);
+    }
+    barrier_wait_cluster(shared.exchange[turn % 2],
+        turn / 2 % 2);  // max_row_partial is written before it is read
+    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
+        + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
+        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
+    if (C >= kThreadsC * 64) {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         Vector<float, kWidthC> y_out;
         const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
         #pragma unroll
@@ -1235,14 +1502,30 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
         }
         store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
       }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (c_at < C) {
+          Vector<float, kWidthC> y_out;
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        }
+      }
     }
     item = following;
+    ++turn;
   }
-  cluster_acquire();  // all CTAs of the cluster are done with the row before
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -1347,7 +1630,7 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -1467,10 +1750,10 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
   }
 }
 
-template <int kThreadsC>
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
+  constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1588,25 +1871,159 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   }
 }
 
+__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 5;
+  constexpr int kThreadsC = 1024;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            max_row = OpMax<float>::combine(max_row, row);
+          }
+        }
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          if (is_within(c_el, C)) {
+            sum_e += e;
+          }
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+  sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial,
+      shared.max_row_partial, max_row);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> y_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
 template <int kThreadsC, int kCluster>
-__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C, int* __restrict__ item_counter) {
+__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   constexpr int kCtaThreads = 512;
   struct Shared {
-    SharedArray<float, kThreadsC / 32> max_row_partial;
-    SharedArray<float, kThreadsC / 32> sum_e_partial;
-    SharedArray<int, 1> next_item;
+    SharedArray<float, 2 * (kThreadsC / 32)> max_row_partial;
+    SharedArray<float, 2 * (kThreadsC / 32)> sum_e_partial;
+    SharedArray<int, 2> next_item;
+    SharedBarrier exchange[2];
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = cluster_rank() * kCtaThreads + static_cast<int>(threadIdx.x);
   const int c_lane = thread;
+  if (threadIdx.x == 0) {
+    barrier_init(shared.exchange[0], 1);
+    barrier_init(shared.exchange[1], 1);
+    barrier_init_fence();
+  }
   cluster_release();
   int item = static_cast<int>(blockIdx.x) / kCluster;
+  int turn = 0;
   while (item < R) {
     const int r = item;
+    int drawn = 0;
+    if (thread == 0) {
+      wait_prerequisites();  // the counter is cleared
+      drawn = draw_item(item_counter);
+    }
     const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
 
     // softmax.tile:4  row = x[r, :].to(f32)
@@ -1624,8 +2041,6 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
 
     // softmax.tile:5  e = exp(row - max(row))
     float max_row = OpMax<float>::identity();
-    const int drawn = thread == 0 ? draw_item(item_counter) + static_cast<int>(gridDim.x) / kCluster
-        : 0;
     #pragma unroll
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
@@ -1646,15 +2061,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-    cluster_acquire();  // all CTAs of the cluster are done with the row before
-    if (thread < 32) {
-      announce_item<kCluster>(&shared.next_item[0], drawn);
-    }
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.max_row_partial[thread / 32], lane_id(), max_row);
-    }
-    cluster_sync_memory();  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+    const float max_row_near = max_row == OpMax<float>::identity() ? 0 : max_row;
 
     // softmax.tile:6  y[r, :] = e / sum(e)
     float sum_e = OpSum<float>::identity();
@@ -1667,7 +2074,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+            const float e = exp_fast(row - max_row_near);
             sum_e += e;
           }
         } else {
@@ -1676,7 +2083,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const int c_el = c_at + c_sub;
             const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+            const float e = exp_fast(row - max_row_near);
             if (is_within(c_el, C)) {
               sum_e += e;
             }
@@ -1685,13 +2092,30 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-    if (lane_id() < kCluster) {
-      store_at_rank(&shared.sum_e_partial[thread / 32], lane_id(), sum_e);
+    if (turn == 0) cluster_acquire();  // all CTAs of the cluster are there
+    if (threadIdx.x == 0) {
+      barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
-    cluster_sync_memory();  // sum_e_partial is written before it is read
-    sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
-    const int following = shared.next_item[0];
-    cluster_release();
+    if (thread < 32) {
+      send_item<kCluster>(&shared.next_item[turn % 2], drawn
+          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+    }
+    sync_warp();
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.max_row_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          max_row, shared.exchange[turn % 2]);
+    }
+    if (lane_id() < kCluster) {
+      send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
+          sum_e, shared.exchange[turn % 2]);
+    }
+    barrier_wait_cluster(shared.exchange[turn % 2],
+        turn / 2 % 2);  // max_row_partial is written before it is read
+    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
+        + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
+        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
     #pragma unroll
@@ -1721,12 +2145,12 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
       }
     }
     item = following;
+    ++turn;
   }
-  cluster_acquire();  // all CTAs of the cluster are done with the row before
 }
 
-__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
+__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
   constexpr int kLanesC = 32;
@@ -1801,7 +2225,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -1886,7 +2310,7 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 16;
   constexpr int kThreadsC = 1024;
@@ -1973,7 +2397,7 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -2053,6 +2477,7 @@ __device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
 
 __device__ __forceinline__ void softmax_cleared_body(int* __restrict__ item_counter) {
   const int thread = static_cast<int>(threadIdx.x);
+  launch_dependents();
   if (thread == 0) {
     store_element(item_counter, 0);
   }
@@ -2098,12 +2523,12 @@ softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int 
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_3(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_4(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2111,50 +2536,50 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_4(x, y, R, C, item_counter);
+  softmax_body_5(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kThreadsC=*/512>(x, y, R, C);
+  softmax_body_8(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kThreadsC=*/1024>(x, y, R, C);
+  softmax_body_9(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2162,7 +2587,7 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c81913_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_8</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
+  softmax_body_10</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void
@@ -2170,32 +2595,32 @@ __cluster_dims__(8, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_8</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
+  softmax_body_10</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_9(x, y, R, C);
+  softmax_body_11(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_12</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_12</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_11(x, y, R, C);
+  softmax_body_13(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_12(x, y, R, C);
+  softmax_body_14(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(32, resident_ctas(32, 1))
@@ -2280,7 +2705,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
+      status = host_launch_early(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
       status = host_launch(softmax_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
@@ -2312,7 +2737,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_c81913_window>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel_c81913_window, {ctas, 512}, stream,
+      status = host_launch_early(softmax_kernel_c81913_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
       int64_t ctas = int64_t{R} * 8;
@@ -2320,7 +2745,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_window>(&ctas, 512, 0, 8);
       if (status != cudaSuccess) return status;
-      status = host_launch(softmax_kernel_window, {ctas, 512}, stream,
+      status = host_launch_early(softmax_kernel_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (C <= 256) {
       status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,

@@ -193,12 +193,34 @@ class Renderer:
                 step = f", {stride}" if stride != "1" else ""
                 offset = self.expr(expr.offset)
                 at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
+                if expr.relative is not None:
+                    return self._relative(expr.relative, at, count)
                 function = "combine_partials_by_lanes" if expr.by_lanes else "combine_partials"
                 return Text(f"{function}<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
             case k.Identity():
                 return Text(f"{reduction(expr.op, expr.rep)}::identity()")
             case k.Apply():
                 return self._operation(expr)
+
+    def _relative(self, relative: k.Relative, at: str, count: str) -> Text:
+        """Partials that were taken relative to values of their warps."""
+        offset = self.expr(relative.offset)
+        values = f"shared.{relative.buffer}" + (f" + {offset}" if offset != "0" else "")
+        reference = self.expr(relative.reference)
+        if relative.kind == "exp":
+            return Text(f"combine_exponentials_by_lanes<{count}>({at}, {values}, {reference})")
+        axis = relative.axis
+        row = f"{self.expr(relative.extent)}, {self.shift(axis)}"
+        function = f"combine_spreads_by_lanes<{count}, {self.held(axis)}>"
+        return Text(f"{function}({at}, {values}, {reference}, {row})")
+
+    def held(self, axis: k.LoopAxis) -> str:
+        """Constants that say which elements of an axis a warp holds."""
+        return f"kSteps{axis.suffix}, kThreads{axis.suffix}, kWidth{axis.suffix}"
+
+    def shift(self, axis: k.LoopAxis) -> str:
+        """Elements in front of a row in its first vector."""
+        return axis.shift if axis.windowed else "0"
 
     def element(self, fragment: k.Fragment) -> str:
         """The current element of a fragment."""

@@ -11,6 +11,7 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.grid import instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import DType
@@ -34,7 +35,7 @@ FEW_REGISTERS = 128
 FEW_REGISTERS_TO_COPY = 40
 """Below so many for a thread that computes, or for one that copies, none holds what some instructions give again."""
 
-_FAMILIES = ("scalars", "copies", "products", "asynchronous", "structure")
+_FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure")
 
 
 @cache
@@ -99,6 +100,7 @@ class KernelWriter:
                 known.lower[Var(name, "local")] = 1 - axis.layout.vector if windowed else 0
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
         known.lower[Var("thread", "local")] = 0
+        known.lower[Var("turn", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops
@@ -138,7 +140,7 @@ class KernelWriter:
                     instance_loop(self.kernel, self.renderer, words, not self._few_registers)
                 )
                 text = macro(op, self, around, inner)
-            case k.InstanceQueue():
+            case e.InstanceQueue():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
                 around = "\n".join(queue_loop(self.kernel, self.renderer, words))
@@ -348,6 +350,14 @@ class KernelWriter:
     def steps(self, axis: k.LoopAxis) -> str:
         """Constant of an axis' steps."""
         return f"kSteps{axis.suffix}"
+
+    def held(self, axis: k.LoopAxis) -> str:
+        """Constants that say which elements of an axis a warp holds."""
+        return self.renderer.held(axis)
+
+    def shift(self, axis: k.LoopAxis) -> str:
+        """Elements in front of a row in its first vector."""
+        return self.renderer.shift(axis)
 
     def start(self, axis: k.LoopAxis) -> str:
         """First coordinate of a thread on a walked axis."""

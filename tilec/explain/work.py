@@ -8,6 +8,7 @@ from typing import TypeAlias
 from tilec.explain.addresses import Addresses, Traffic
 from tilec.explain.walk import leaves
 from tilec.ir import asynchronous as a
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32
@@ -118,7 +119,7 @@ class Counter:
                 self._branch(op, place)
             case a.Roles():
                 self._roles(op, place)
-            case a.Instances() | k.InstanceQueue():
+            case a.Instances() | e.InstanceQueue():
                 self.block(op.body, replace(place, scope=None))
             case w.IfWhole():
                 self.block(op.then, place)  # all vectors but a row's first and last
@@ -248,7 +249,7 @@ class Counter:
             case k.StoreElement() | k.AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)
-            case k.StoreShared() | k.StoreCluster():
+            case k.StoreShared() | e.StoreCluster() | e.SendCluster():
                 self._expression(op.value, work, place)
             case k.StoreTile():
                 if op.value is not None:

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import Expr
-from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, _collect
+from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, collected
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]
@@ -311,11 +311,11 @@ class Instances(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.body, "reads")
+        return collected(self.body, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.body, "writes")
+        return collected(self.body, "writes")
 
 
 @dataclass(frozen=True)
@@ -331,8 +331,8 @@ class Roles(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.consumer, "reads")
+        return collected(self.consumer, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.consumer, "writes")
+        return collected(self.consumer, "writes")

@@ -9,7 +9,7 @@ from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym
 
 if TYPE_CHECKING:
-    from tilec.ir.kernel_storage import Fragment
+    from tilec.ir.kernel_storage import Fragment, LoopAxis
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,20 @@ class LaneReduce:
 
 
 @dataclass(frozen=True)
+class Relative:
+    """What partials were taken relative to: each warp's own value, which it left in `buffer`, where all together have `reference`.
+    "exp": partials are sums of exp(x - value); "spread": sums of squares of distances from value / n, of which `reference` is that
+    of all, where the `extent` elements of a row lie along `axis` from its `shift` on."""
+
+    kind: Literal["exp", "spread"]
+    buffer: str
+    offset: Expr
+    reference: Expr
+    axis: LoopAxis
+    extent: Expr
+
+
+@dataclass(frozen=True)
 class WarpCombine:
     """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order; `by_lanes`: of many, by the lanes of
     each warp."""
@@ -111,6 +125,7 @@ class WarpCombine:
     count: Expr
     rep: DType
     by_lanes: bool = False
+    relative: Relative | None = None
 
 
 Expr: TypeAlias = (
@@ -133,7 +148,7 @@ def shared_reads(expr: Expr) -> tuple[str, ...]:
         case SharedElement():
             return (expr.buffer,)
         case WarpCombine():
-            return (expr.buffer,)
+            return (expr.buffer, *((expr.relative.buffer,) if expr.relative else ()))
         case Apply():
             return tuple(b for a in expr.args for b in shared_reads(a))
         case LaneReduce():

@@ -49,6 +49,9 @@ from tilec.ir.kernel_expressions import (
     Memory as Memory,
 )
 from tilec.ir.kernel_expressions import (
+    Relative as Relative,
+)
+from tilec.ir.kernel_expressions import (
     SharedElement as SharedElement,
 )
 from tilec.ir.kernel_expressions import (
@@ -250,23 +253,6 @@ class StoreShared(Op):
 
 
 @dataclass(frozen=True)
-class StoreCluster(Op):
-    """`shared.buffer[offset] = value` in every CTA of the cluster, by one warp that holds the value in all lanes."""
-
-    buffer: str
-    offset: Expr
-    value: Expr
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return shared_reads(self.value)
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return (self.buffer,)
-
-
-@dataclass(frozen=True)
 class Elements(Op):
     """The ops once for each element of the current vector where every guard holds."""
 
@@ -275,11 +261,11 @@ class Elements(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.body, "reads")
+        return collected(self.body, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.body, "writes")
+        return collected(self.body, "writes")
 
 
 @dataclass(frozen=True)
@@ -298,11 +284,11 @@ class TileLoop(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.body, "reads")
+        return collected(self.body, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.body, "writes")
+        return collected(self.body, "writes")
 
 
 @dataclass(frozen=True)
@@ -316,11 +302,11 @@ class Loop(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.body, "reads")
+        return collected(self.body, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.body, "writes")
+        return collected(self.body, "writes")
 
 
 @dataclass(frozen=True)
@@ -333,11 +319,11 @@ class IfUniform(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.then + self.otherwise, "reads")
+        return collected(self.then + self.otherwise, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.then + self.otherwise, "writes")
+        return collected(self.then + self.otherwise, "writes")
 
 
 @dataclass(frozen=True)
@@ -349,11 +335,11 @@ class IfAnyLane(Op):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _collect(self.then, "reads")
+        return collected(self.then, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return _collect(self.then, "writes")
+        return collected(self.then, "writes")
 
 
 @dataclass(frozen=True)
@@ -480,59 +466,6 @@ class CtaSync(Op):
 
 
 @dataclass(frozen=True)
-class ClusterArrive(Op):
-    """This thread runs, which `ClusterWait` waits for: shared memory of a CTA is there when its threads are. `memory`: it has read
-    and written what it has to, too."""
-
-    memory: bool = False
-
-
-@dataclass(frozen=True)
-class ClusterWait(Op):
-    """All threads of the cluster have arrived; `memory` as in ClusterArrive."""
-
-    memory: bool = False
-
-
-@dataclass(frozen=True)
-class InstanceQueue(Op):
-    """The body for instance `item`, the number of this cluster first, then for those that the cluster is given: each turn draws the
-    next one (DrawItem), tells it to the other CTAs (AnnounceItem) and learns it (TakeItem), `counter` counting what is given out."""
-
-    counter: str
-    body: tuple[Op, ...]
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return _collect(self.body, "reads")
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        return _collect(self.body, "writes")
-
-
-@dataclass(frozen=True)
-class DrawItem(Op):
-    """`drawn` of the cluster's first thread: the next instance that no cluster has."""
-
-    counter: str
-
-
-@dataclass(frozen=True)
-class AnnounceItem(Op):
-    """`drawn` to every CTA of the cluster, by its first warp."""
-
-    buffer: str
-
-
-@dataclass(frozen=True)
-class TakeItem(Op):
-    """`following`: the instance that was announced in this turn."""
-
-    buffer: str
-
-
-@dataclass(frozen=True)
 class PrintOp(Op):
     """`printf` by one thread of the instance."""
 
@@ -650,7 +583,8 @@ def follows(node: object, axis: LoopAxis) -> bool:
     return any(follows(getattr(node, f.name), axis) for f in fields(node))
 
 
-def _collect(body: tuple[Op, ...], what: Literal["reads", "writes"]) -> tuple[str, ...]:
+def collected(body: tuple[Op, ...], what: Literal["reads", "writes"]) -> tuple[str, ...]:
+    """What all ops of a body read, or write, each once."""
     found: dict[str, None] = {}
     for op in body:
         found.update(dict.fromkeys(getattr(op, what)))

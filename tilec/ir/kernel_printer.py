@@ -94,7 +94,11 @@ def print_expr(expr: k.Expr) -> str:
         case k.LaneReduce():
             return f"lane_reduce.{expr.op}({print_expr(expr.arg)}, lanes {expr.lanes}, stride {expr.stride})"
         case k.WarpCombine():
-            return f"combine.{expr.op}(shared.{expr.buffer}[{print_expr(expr.offset)}], {print_expr(expr.count)})"
+            own = f"shared.{expr.buffer}[{print_expr(expr.offset)}], {print_expr(expr.count)}"
+            near = expr.relative
+            if near is not None:
+                own += f", {near.kind} of shared.{near.buffer}[{print_expr(near.offset)}] from {print_expr(near.reference)}"
+            return f"combine.{expr.op}({own})"
         case k.Apply():
             args = [print_expr(a) for a in expr.args]
             if expr.op in _INFIX and len(args) == 2:
@@ -165,6 +169,8 @@ def _item(value: Any) -> str:
             )
         case k.LoopAxis() | PanelBuffer() | Sums():
             return value.name
+        case tuple():
+            return " ".join(_item(v) for v in value)
         case str() | int() | DType() | Sym() | Var():
             return str(value)
         case _:

@@ -82,9 +82,12 @@ class AsynchronousAssignment(ProductAssignment):
 
     @staticmethod
     def _leaving_anywhere(form: Asynchronous) -> Asynchronous:
-        """The form without a tensor map for what leaves."""
+        """The form without a tensor map for what leaves. A tile that leaves at once is stored from its registers: what else the warps
+        hold then leaves none for rows that begin anywhere."""
         departure = form.departure
-        return form if departure is None else replace(form, departure=departure.anywhere)
+        if departure is None or not departure.deferred:
+            return replace(form, departure=None)
+        return replace(form, departure=departure.anywhere)
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""

@@ -119,7 +119,7 @@ class Assignment:
         ending = {"aligned": "", "window": "window", "single": "any" if self.wide > 1 else ""}
         result: list[Variant] = []
         before: tuple[Sym, Sym] | None = None
-        stays = takes_queue(self.target, transport, self._streams())
+        stays = takes_queue(self.target)
         for level, bound in self._levels(width):
             parts: list[LaunchCondition] = list(conditions)
             if bound is not None:
@@ -138,6 +138,8 @@ class Assignment:
                     self._blocks(level, batch),
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
+                    filled=self._fills(level),
+                    merged=self._merges(level, batch),
                 )
             )
             before = bound
@@ -250,7 +252,9 @@ class Assignment:
         result = []
         transport = "aligned" if self.wide == 1 else self.transport
         clusters = bool(self._clusters(width))
-        for threads, steps in levels(transport, self._streams(), self.window is not None, clusters):
+        for threads, steps in levels(
+            self.target, transport, self._streams(), self.window is not None, clusters
+        ):
             if self.warps is not None:
                 threads = self.warps * 32
             threads = max(threads, self.least_threads)
@@ -520,6 +524,20 @@ class Assignment:
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )
+
+    def _fills(self, level: Level) -> bool:
+        """Whether rows that fill a level have walks of their own."""
+        if "filled_rows" not in self.target.features or not self._row_steps(level):
+            return False
+        several = self._row_steps(level) >= 8 and "filled_ctas" in self.target.features
+        return level.ctas > 1 or several
+
+    def _merges(self, level: Level, batch: int) -> bool:
+        """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough
+        for what a cluster waits."""
+        if "merged_exchanges" not in self.target.features or not self._row_steps(level):
+            return False
+        return level.ctas > 1 or (batch == 1 and self._blocks(level, batch) == 1)
 
     def _row_steps(self, level: Level) -> int:
         """Vectors a thread holds of a row whose length is known at launch; 0 for any other nest, and for single elements."""

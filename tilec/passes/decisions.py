@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
@@ -223,7 +224,7 @@ class _Walk:
                 self.block(op.producer, place)
                 self.filling = False
                 self.block(op.consumer, place)
-            case Instances() | k.InstanceQueue():
+            case Instances() | e.InstanceQueue():
                 self.block(op.body, place)
             case k.IfUniform():
                 self._branch(op, place)
@@ -241,7 +242,7 @@ class _Walk:
             case AddSums():
                 how = "opaque sums added to registers by way of shared memory"
                 self.note(place, what="sums", how=f"{how}, `{op.scratch.buffer}`")
-            case k.CtaSync():
+            case k.CtaSync() | e.AwaitSent():
                 self.barriers.append({"hazard": op.hazard})
                 self.note(place, what="barrier", hazard=op.hazard)
             case k.StoreTile():

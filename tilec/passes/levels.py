@@ -37,7 +37,7 @@ CLUSTERS = ((512, 8, 4), (512, 8, 8), (512, 8, 16))
 """(threads, vectors per thread, CTAs) for rows that a cluster holds, by size, two CTAs on an SM. More than eight CTAs must be allowed by the launch."""
 
 CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (512, 8, 16))
-"""The same where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
+"""The same in the place of LARGEST, where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
 is combined with, which the L1 cache does not hold; half of that is read by each CTA of a cluster."""
 
 LONG_WALK = 64
@@ -82,14 +82,15 @@ MANY_WORDS = 32
 
 
 def levels(
-    transport: Transport, streams: int, windows: bool, clusters: bool = False
+    target: Target, transport: Transport, streams: int, windows: bool, clusters: bool = False
 ) -> tuple[tuple[int, int], ...]:
     """(threads, vectors or elements per thread) by size. `windows`: rows that start anywhere have levels of their own;
     `clusters`: longer rows are held by clusters."""
     match transport:
         case "aligned":
             found = (ONE_STREAM, TWO_STREAMS, MORE_STREAMS)[min(max(streams, 1), 3) - 1]
-            return tuple(x for x in found if x != LARGEST) if clusters and streams >= 3 else found
+            pairs = clusters and takes_pairs(target, streams)
+            return tuple(x for x in found if x != LARGEST) if pairs else found
         case "window":
             return WINDOWS
         case "single":
@@ -103,10 +104,10 @@ def cluster_levels(
     has no clusters, or too few registers for them."""
     if "row_clusters" not in target.features or transport == "single":
         return ()
-    found = CLUSTERS_OF_MORE_STREAMS if streams >= 3 else CLUSTERS
+    found = CLUSTERS_OF_MORE_STREAMS if takes_pairs(target, streams) else CLUSTERS
     if transport == "window":
         found = CLUSTERS_OF_WINDOWS
-    if takes_queue(target, transport, streams):
+    if takes_queue(target):
         return found
     # a cluster for each row: twice the threads in half as many CTAs where those would be too many
     return tuple(
@@ -114,10 +115,15 @@ def cluster_levels(
     )
 
 
-def takes_queue(target: Target, transport: Transport, streams: int) -> bool:
-    """Whether clusters of such rows stay and take one row after the other, where the target's may. On an H200 that costs aligned rows of
-    two streams 2 to 7 %, and gives others up to 8 %."""
-    return "row_queue" in target.features and (transport == "window" or streams != 2)
+def takes_pairs(target: Target, streams: int) -> bool:
+    """Whether two CTAs of a cluster hold what one of the largest level could."""
+    return streams >= 3 or "row_pairs" in target.features
+
+
+def takes_queue(target: Target) -> bool:
+    """Whether clusters stay and take one row after the other. With a barrier of the cluster for each exchange that cost aligned rows of
+    two streams 2 to 7 % on an H200; kernels written by hand whose barriers count what is sent gain 5 to 13 %."""
+    return "row_queue" in target.features
 
 
 def least_cta(steps: int) -> int:

@@ -3,7 +3,7 @@
 Tile IR   eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · retire · synchronize · queue
+Kernel IR lower · retire · synchronize · exchange · queue
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -32,7 +32,16 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
-from tilec.passes import copies, eliminate_dead, hoist, queue, retire, sink_stores, synchronize
+from tilec.passes import (
+    copies,
+    eliminate_dead,
+    exchange,
+    hoist,
+    queue,
+    retire,
+    sink_stores,
+    synchronize,
+)
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
@@ -141,8 +150,11 @@ def run(
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
+            if "row_exchange" in target.features and kernel.cluster > 1:
+                kernel = exchange.run(kernel, variant.beyond is not None)
+                snapshot("exchange", kernel)
             if variant.beyond is not None:
-                kernel = queue.run(kernel, counter)
+                kernel = queue.run(kernel, counter, "early_queue" in target.features)
                 snapshot("queue", kernel)
                 longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)

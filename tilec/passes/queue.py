@@ -18,7 +18,8 @@
 A cluster starts only where all of its CTAs have room, so that one for each row leaves multiprocessors idle between rows: 5 to
 13 % on an H200. Rows by a fixed stride lose nearly as much, as the slower multiprocessors finish last. What a turn reads of the
 partial results is read before it arrives, and the next turn's are not written before all have: that wait lies behind the
-loads of its row.
+loads of its row. Where barriers count what CTAs send each other (`exchange`) no turn arrives or waits: the item travels with the
+last exchange, and the cluster meets once, before the first one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -38,18 +40,25 @@ ITEM = "next_item"
 COUNTER = "item_counter"
 
 
-def run(kernel: k.Kernel, counter: str) -> k.Kernel:
+def run(kernel: k.Kernel, counter: str, early: bool = False) -> k.Kernel:
     """The kernel with its queue, which the tensor `counter` counts; as it is where it has no cluster with one exchange at least
-    that all of its instances make."""
+    that all of its instances make. `early`: it begins beside the kernel that clears the counter."""
+    found = _run(kernel, counter)
+    return replace(found, early=early and bool(found.queue))
+
+
+def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
     body = kernel.body
-    waits = [n for n, op in enumerate(body) if isinstance(op, k.ClusterWait)]
-    if len(waits) != 1 or not isinstance(body[0], k.ClusterArrive):
+    if body and isinstance(body[0], e.ReadyBarriers):
+        return _sending(kernel, counter)
+    waits = [n for n, op in enumerate(body) if isinstance(op, e.ClusterWait)]
+    if len(waits) != 1 or not isinstance(body[0], e.ClusterArrive):
         return kernel
     (wait,) = waits
     syncs = [
         n for n, op in enumerate(body) if isinstance(op, k.CtaSync) and op.cluster and n > wait
     ]
-    pushed = {name for op in _all(body) if isinstance(op, k.StoreCluster) for name in op.writes}
+    pushed = {name for op in _all(body) if isinstance(op, e.StoreCluster) for name in op.writes}
     reads = [n for n, op in enumerate(body) if pushed & set(op.reads)]
     if not syncs or not reads:
         return kernel
@@ -58,19 +67,64 @@ def run(kernel: k.Kernel, counter: str) -> k.Kernel:
     first = min(compute, wait)
     turn = (
         *body[1:first],
-        k.DrawItem(counter),
+        e.DrawItem(counter),
         *body[first:wait],
-        k.ClusterWait(memory=True),
-        k.AnnounceItem(buffer.name),
+        e.ClusterWait(memory=True),
+        e.AnnounceItem(buffer.name),
         *body[wait + 1 : reads[-1] + 1],
-        k.TakeItem(buffer.name),
-        k.ClusterArrive(memory=True),
+        e.TakeItem(buffer.name),
+        e.ClusterArrive(memory=True),
         *body[reads[-1] + 1 :],
     )
-    queue = k.InstanceQueue(counter, turn)
+    queue = e.InstanceQueue(counter, turn)
+    whole = (e.ClusterArrive(memory=True), queue, e.ClusterWait(memory=True))
+    return _queued(kernel, counter, whole, buffer)
+
+
+def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
+    """The queue of a kernel whose exchanges are counted by barriers: the next instance is one more thing sent in the last of them."""
+    ready, arrive, *body = kernel.body
+    wait = next(n for n, op in enumerate(body) if isinstance(op, e.ClusterWait))
+    await_last = max(n for n, op in enumerate(body) if isinstance(op, e.AwaitSent))
+    last = body[await_last]
+    assert isinstance(last, e.AwaitSent)
+    send = next(
+        n
+        for n, op in enumerate(body)
+        if isinstance(op, e.SendCluster) and op.barrier == last.barrier
+    )
+    slots = 1 if last.slot is None else 2
+    buffer = k.SharedBuffer(_free(kernel), I32, slots, "the next instance")
+    pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
+    take = max(n for n, op in enumerate(body) if pushed & set(op.reads)) + 1
+    turn = (
+        e.DrawItem(counter),
+        *body[:wait],
+        e.ClusterWait(memory=True, first=True),
+        *(_with_item(op, last.barrier) for op in body[wait + 1 : send]),
+        e.AnnounceItem(buffer.name, last.barrier, last.slot),
+        *body[send:take],
+        e.TakeItem(buffer.name, last.slot),
+        *body[take:],
+    )
+    return _queued(kernel, counter, (ready, arrive, e.InstanceQueue(counter, turn)), buffer)
+
+
+def _with_item(op: k.Op, barrier: str) -> k.Op:
+    """What is expected of an exchange with which the next instance is sent."""
+    if not isinstance(op, e.ExpectSent):
+        return op
+    more = I32.bits // 8
+    sent = ((b, k.Index(n.sym + more, I32) if b == barrier else n) for b, n in op.sent)
+    return replace(op, sent=tuple(sent))
+
+
+def _queued(
+    kernel: k.Kernel, counter: str, body: tuple[k.Op, ...], buffer: k.SharedBuffer
+) -> k.Kernel:
     return replace(
         kernel,
-        body=(k.ClusterArrive(memory=True), queue, k.ClusterWait(memory=True)),
+        body=body,
         arguments=(*kernel.arguments, PointerArgument(counter)),
         tensors=(*kernel.tensors, (counter, I32, True)),
         shared=(*kernel.shared, buffer),
@@ -103,7 +157,8 @@ def temps(counter: str, queued: list[tuple[Sym, Sym]]) -> tuple[t.Tensor, ...]:
 
 
 def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
-    """A kernel that sets the counter to 0."""
+    """A kernel that sets the counter to 0. The rows' kernel begins beside it: what that one reads and writes, all kernels in front have
+    done with before this one began."""
     thread = k.Index(Sym.of(Var("thread", "local")), I32)
     store = k.StoreElement(
         counter,
@@ -125,7 +180,7 @@ def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
         (),
         (),
         (),
-        (store,),
+        (e.LaunchDependents(), store),
     )
 
 

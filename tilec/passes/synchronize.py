@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tilec.ir import asynchronous as a
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 
 
@@ -41,14 +42,14 @@ def run(kernel: k.Kernel) -> k.Kernel:
 def _is_pushed(op: k.Op) -> bool:
     """Whether other CTAs of the cluster get what an op writes."""
     inner = (getattr(op, name, ()) for name in ("body", "then", "otherwise"))
-    return isinstance(op, k.StoreCluster) or any(_is_pushed(o) for ops in inner for o in ops)
+    return isinstance(op, e.StoreCluster) or any(_is_pushed(o) for ops in inner for o in ops)
 
 
 def _in_cluster(body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """Barriers of the whole cluster, and one before the first push: the other CTAs have started."""
     first = next(n for n, op in enumerate(body) if _is_pushed(op))
     body = tuple(map(_wider, body))
-    return (k.ClusterArrive(), *body[:first], k.ClusterWait(), *body[first:])
+    return (e.ClusterArrive(), *body[:first], e.ClusterWait(), *body[first:])
 
 
 def _wider(op: k.Op) -> k.Op:

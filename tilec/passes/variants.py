@@ -51,4 +51,8 @@ class Variant:
     window: Window | None = None
     beyond: tuple[Sym, Sym] | None = None
     """an extent, and how much of it the variants in front take"""
+    filled: bool = False
+    """rows that fill the level have walks of their own, without masks"""
+    merged: bool = False
+    """where a row's reductions follow from each other two of them share an exchange"""
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -134,7 +134,19 @@ _SM90A = _SM90 + tuple(
 
 _BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
 _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
-_ROWS = _HOPPER | {"row_clusters", "row_queue"}
+_ROWS = _HOPPER | {
+    "row_clusters",
+    "row_queue",
+    "row_exchange",
+    "filled_rows",
+    "merged_exchanges",
+    "early_queue",
+}
+"""What is done for rows, each where another feature lets it: `row_clusters` hold long ones, which stay and take one after the other
+(`row_queue`), beginning beside the kernel that clears the counter (`early_queue`); barriers count what their CTAs send each other
+(`row_exchange`); reductions that follow from each other share an exchange (`merged_exchanges`); rows that fill a cluster have walks
+without masks (`filled_rows`). No target has yet: such walks where one CTA holds a row in eight steps or more (`filled_ctas`), and two
+CTAs instead of one of 1024 threads for rows of one or two streams (`row_pairs`)."""
 
 TARGETS: dict[str, Target] = {
     t.arch: t
@@ -151,8 +163,8 @@ TARGETS: dict[str, Target] = {
                product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), bytes_under_way=96 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS - {"row_queue"}, products=_SM90),
-        Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS - {"row_queue"}, products=_SM90),
+        Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
+        Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
         Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
 }  # fmt: skip

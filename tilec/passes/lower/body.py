@@ -341,7 +341,10 @@ class Body(AddressBuilder):
         body += [without(op, around) for op in after]
         ops = packed.extremes(edges.without_masks(tuple(body), self.axes))
         loop = k.TileLoop(self._nesting(), tuple(around), ops, parts, span=span)
-        self.context.out.append(whole_or_cut(loop, span))
+        whole = whole_or_cut(loop, span)
+        if self.context.variant.filled and whole is loop:
+            whole = edges.filled_or_not(loop)
+        self.context.out.append(whole)
         self.context.names.release(self.local_names)
 
     def _cheaper(self, guards: Guards, inside: list[k.Op]) -> list[k.Op]:

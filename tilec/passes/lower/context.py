@@ -14,6 +14,7 @@ from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
@@ -93,6 +94,10 @@ class Context:
     """rows that choose by the condition of a rare subtraction"""
     early: set[int] = field(default_factory=set)
     """rows that were evaluated around a rare branch, in front of their place"""
+    merges: dict[int, Merge] = field(default_factory=dict)
+    """reductions that share an exchange with another one, by the id of the result"""
+    own_parts: dict[int, k.Fragment] = field(default_factory=dict)
+    """each warp's own part of such a reduction, until the exchange"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

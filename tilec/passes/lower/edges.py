@@ -1,4 +1,4 @@
-"""Walks of a window, without masks where the vector lies inside its row: all but the first and the last one.
+"""Walks without masks. Of a window, where the vector lies inside its row: all but the first and the last one.
 
 tile_loop c                                   tile_loop c
   w_tile = load_shifted w, c_end                if_whole c_at, c_end
@@ -7,6 +7,14 @@ tile_loop c                                   tile_loop c
                                         →           accumulate sum_x x_tile * w_tile
                                                 else
                                                   … as before
+
+Of a row that fills all steps of all threads: one block, in which what a step reads need not wait for the step before.
+
+tile_loop c where c_at < C        →    if_uniform C >= capacity
+  …                                      tile_loop c
+                                           …
+                                       else
+                                         as before
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.symbolic import Sym, Var
 
 
 def without_masks(body: tuple[k.Op, ...], axes: tuple[k.LoopAxis, ...]) -> tuple[k.Op, ...]:
@@ -30,6 +40,39 @@ def without_masks(body: tuple[k.Op, ...], axes: tuple[k.LoopAxis, ...]) -> tuple
     reach = max((_reach(op) for op in rest), default=0)
     whole = tuple(map(_whole, rest))
     return (*first, w.IfWhole(axis, bound, reach, whole, rest))
+
+
+def filled_or_not(loop: k.TileLoop) -> k.Op:
+    """A walk whose vectors one bound guards, and a form of it for rows that reach as far as the layout; the walk alone where elements
+    are guarded too, or by more."""
+    fast = next((a for a in loop.axes if a.vectorised), None)
+    if fast is None or len(loop.axes) != 1 or fast.layout.streams or fast.windowed:
+        return loop
+    guards = [*loop.guards]
+    for op in loop.body:
+        if isinstance(op, k.Elements) and op.guards:
+            return loop
+        if isinstance(op, k.LoadVector | k.StoreVector):
+            if op.count is not None:
+                return loop
+            guards += op.guards
+    at = k.Index(Sym.of(Var(fast.coordinate, "local")), I32)
+    bounds = {g.args[1] for g in guards if isinstance(g, k.Apply) and _is_bound(g, at)}
+    if len(bounds) != 1 or not all(isinstance(g, k.Apply) and _is_bound(g, at) for g in guards):
+        return loop
+    (bound,) = bounds
+    threads = Sym.of(Var(f"kThreads{fast.suffix}", "local"))
+    capacity = k.Index(threads * (fast.layout.steps * fast.layout.vector), I32)
+    body = tuple(
+        replace(op, guards=()) if isinstance(op, k.LoadVector | k.StoreVector) else op
+        for op in loop.body
+    )
+    filled = replace(loop, guards=(), body=body)
+    return k.IfUniform(k.Apply("ge", (bound, capacity), BOOL), (filled,), (loop,), span=loop.span)
+
+
+def _is_bound(guard: k.Apply, at: k.Expr) -> bool:
+    return guard.op == "lt" and guard.args[0] == at
 
 
 def _bounds(op: k.Op) -> list[k.Expr | None]:

@@ -13,6 +13,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
 from tilec.passes.grid_order import rows_of_a_group
+from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles, with_roles
 from tilec.passes.lower.body import (
@@ -24,6 +25,7 @@ from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.loops import Structure
+from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.products import lower_dot, stage_now, staged_loads
 from tilec.passes.lower.questions import (
@@ -77,6 +79,9 @@ def lower_nest(
         half_values(nest, definitions),
     )
     reject_hazards(context)
+    fast = next((a for a in variant.level.axes.values() if a.vectorised), None)
+    if variant.merged and fast is not None:
+        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent)
     for axis in variant.level.axes.values():
         for word in (
             axis.coordinate,
@@ -274,7 +279,8 @@ class _Statements:
                 fragment = k.Fragment(name, value.type.dtype, axes)
                 context.out.append(k.Declare(fragment, None, span=op.span))
                 load = load_op(context, op, fragment, address, fast)
-                context.out.append(k.TileLoop(axes, (), (load,), span=op.span))
+                loop = k.TileLoop(axes, (), (load,), span=op.span)
+                context.out.append(edges.filled_or_not(loop) if context.variant.filled else loop)
                 context.fragments[value.id] = fragment
                 return
         if isinstance(op, t.Elementwise) and is_rare(op):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
@@ -12,6 +13,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
+from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.rarely import vote
 
 THREAD = Sym.of(Var("thread", "local"))
@@ -67,6 +69,11 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         body.finish(guards, [k.Accumulate(partial, op.op, element, first)], [], op.span)
         context.out.append(k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span))
     vote(context, op, target)
+    merge = context.merges.get(result.id)
+    if merge is not None:
+        if _merged(context, op, merge, target):
+            context.bind_scalar(result, k.Local(target.name, target.rep))
+        return
     for n in op.axes:
         axis = coords[n]
         if axis is not None and not op.partial:
@@ -85,6 +92,33 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         context.bind_scalar(result, k.Local(target.name, target.rep))
     else:
         context.fragments[result.id] = target
+
+
+def _merged(context: Context, op: t.Reduce, merge: Merge, target: k.Fragment) -> bool:
+    """The part of a pair of reductions that comes behind a thread's own; says whether the result is known."""
+    (axis,) = context.loop_axes(op.arg)
+    assert axis is not None
+    (digit,) = (d for d in axis.layout.thread_digits if d.radix > 1)
+    _lanes(context, op, target, axis, digit)
+    extent = context.index(axis.extent)
+    if op is merge.first:
+        name = context.names.unique(f"{target.name}_near")
+        context.out.append(e.Near(merge.kind, name, target, axis, extent, span=op.span))
+        context.own_parts[op.out.id] = target
+        context.bind_scalar(op.out, k.Local(name, target.rep))
+        return False
+    first = context.own_parts[merge.first.out.id]
+    partials = digit.radix // 32
+    values = _push(context, merge.first, first, axis, digit, partials)
+    sums = _push(context, op, target, axis, digit, partials)
+    context.out.append(k.Assign(first, values, span=op.span))
+    context.bind_scalar(merge.first.out, k.Local(first.name, first.rep))
+    for scalar in merge.again:
+        context.lower_scalar(scalar)
+    reference = context.scalar(merge.again[-1].out if merge.again else merge.first.out)
+    relative = k.Relative(merge.kind, values.buffer, values.offset, reference, axis, extent)
+    context.out.append(k.Assign(target, replace(sums, relative=relative), span=op.span))
+    return True
 
 
 MANY_PARTIALS = 16
@@ -175,6 +209,17 @@ def _exchange(
     context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit
 ) -> None:
     """Combine what the threads of one digit hold; every one of them gets the result."""
+    partials = _lanes(context, op, target, axis, digit)
+    if partials == 1:
+        return
+    combined = _push(context, op, target, axis, digit, partials)
+    _each(context, target, [k.Assign(target, combined)], op)
+
+
+def _lanes(
+    context: Context, op: t.Reduce, target: k.Fragment, axis: k.LoopAxis, digit: Digit
+) -> int:
+    """Combine what the lanes of a warp hold; returns how many parts are left."""
     current = k.Element(target, target.rep)
     if digit.divisor < 32:
         lanes = min(digit.radix, 32 // digit.divisor)
@@ -189,22 +234,19 @@ def _exchange(
             ],
             op,
         )
-        partials = digit.radix // lanes
-    else:
-        partials = digit.radix
-    if partials == 1:
-        return
-    _through_shared(context, op, target, axis, digit, partials)
+        return digit.radix // lanes
+    return digit.radix
 
 
-def _through_shared(
+def _push(
     context: Context,
     op: t.Reduce,
     target: k.Fragment,
     axis: k.LoopAxis,
     digit: Digit,
     partials: int,
-) -> None:
+) -> k.WarpCombine:
+    """Leave the parts in shared memory; returns what combines them from there."""
     indexed = op.op in ("argmax", "argmin")
     level = context.variant.level
     threads = level.threads * level.ctas * context.variant.batch
@@ -248,15 +290,14 @@ def _through_shared(
         count = k.Index(threads_constant, I32)
     current = k.Element(target, target.rep)
     if level.ctas > 1:
-        store: k.Op = k.StoreCluster(name, k.Index(write, I32), current)
+        store: k.Op = e.StoreCluster(name, k.Index(write, I32), current)
     else:
         store = k.StoreShared(name, k.Index(write, I32), current, guards)
     _each(context, target, [store], op)
     by_lanes = level.ctas > 1 or (digit.divisor == 1 and partials >= MANY_PARTIALS)
-    combined = k.WarpCombine(
+    return k.WarpCombine(
         op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, by_lanes
     )
-    _each(context, target, [k.Assign(target, combined)], op)
 
 
 def _registers(target: k.Fragment) -> int:
