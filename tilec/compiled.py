@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.tile_ir import Program
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
 from tilec.targets.table import DEFAULT_ARCH, TARGETS
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
+from tilec.lazy_dataclass import dataclass
 from tilec.resources import resource_text
 
 FILES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec import __version__
 from tilec.emit.bodies import GuardedKernel, render_kernels
@@ -17,6 +17,7 @@ from tilec.emit.wgmma import blocks_of
 from tilec.ir.launch import LaunchPlan, TargetPlan
 from tilec.ir.selection import GENERAL
 from tilec.ir.tile_ir import Program
+from tilec.lazy_dataclass import dataclass
 from tilec.resources import resource_text
 
 KERNEL_BEGIN = "// kernel begin"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilec.emit.primitives import Block, identifiers
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.asynchronous import TRANSPOSABLE
 
 DEPTHS: dict[str, int] = {

@@ -8,10 +8,11 @@ extents agree iff their Syms are equal. The same Sym is evaluated in Python and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeAlias
+
+from tilec.lazy_dataclass import dataclass
 
 VarKind = Literal["dim", "tile", "trip", "value", "scalar", "local"]
 """dim: run-time size (0 ≤ d < 2^31); tile: a tile-size parameter (≥ 1, its number lies in the candidate); trip: number of a

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.jobs.requiring import check_required, parse_required
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import (
     Diagnostic,
     TileError,

@@ -13,7 +13,7 @@ every size and address behind them. What does not suit the form says why (`Unsui
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -30,6 +30,7 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead, hoist, queue, retire, sink_stores, synchronize
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
