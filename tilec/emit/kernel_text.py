@@ -38,15 +38,17 @@ def environment() -> Environment:
     """The Jinja environment of all templates: `${x}` values, `//%` statements, `//#` comments."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from tilec.emit.template_cache import TemplateCache
+    from tilec.emit.template_cache import PlainContext, TemplateCache
 
-    return Environment(
+    found = Environment(
         loader=FileSystemLoader(str(resource_root("templates"))),
         bytecode_cache=TemplateCache(cache_directory() / "templates", repr(_SYNTAX)),
         undefined=StrictUndefined,
         autoescape=False,
         **_SYNTAX,
     )
+    found.context_class = PlainContext
+    return found
 
 
 @cache
@@ -66,6 +68,12 @@ def _op_macros() -> Mapping[str, Callable[..., str]]:
 @cache
 def _macro_name(kind: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
+
+
+@cache
+def _word(name: str) -> re.Pattern[str]:
+    """Finds an identifier as a whole."""
+    return re.compile(rf"\b{re.escape(name)}\b")
 
 
 class KernelWriter:
@@ -381,7 +389,7 @@ class KernelWriter:
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""
-        return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+        return any(name in text and _word(name).search(text) for name in names)
 
     def fill(self, fragment: k.Fragment, initial: k.Expr) -> str:
         """Every register of a fragment set to a value."""

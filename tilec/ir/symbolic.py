@@ -99,11 +99,11 @@ class Sym:
         return Sym(tuple(kept))
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.terms)
+        # not a `cached_property`, which takes a lock in Python 3.11
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash(self.terms)
+        return known
 
     def __add__(self, other: Sym | int) -> Sym:
         added = Sym.of(other)
@@ -133,6 +133,8 @@ class Sym:
             number = one.constant
             if number is not None:
                 # a number scales the terms and leaves their order
+                if number == 1:
+                    return rest
                 return Sym(tuple((m, c * number) for m, c in rest.terms)) if number else ZERO
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:
