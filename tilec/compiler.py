@@ -201,7 +201,7 @@ def compile_file(
     """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`; `observe`
     sees the program after each pass. Kernels that `dispatches` names get the variants that it lists, among which the launcher selects;
     with `split` each variant is a unit of its own. Where there are many kernels, up to `jobs` processes compile them (no `observe`
-    then); the result is the same but for `lowered`, which is then empty. Raises TileError with every diagnostic. The same input gives
+    then); the result is the same but for `lowered` and `manifest`, which are then empty. Raises TileError with every diagnostic. The same input gives
     the same bytes on any machine."""
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
@@ -238,7 +238,7 @@ def compile_file(
 
         common = [NOWHERE, *(module.source for module in files.modules)]
         common += [one.program for items in (found, *others.values()) for one in items]
-        outcomes = forked(len(found), lambda n: outcome(n).without_lowered(), jobs, common)
+        outcomes = forked(len(found), lambda n: outcome(n).as_texts(), jobs, common)
     sections: list[UnitSection] = []
     parts: dict[str, UnitSection] = {}
     for number, done in enumerate(outcomes):
@@ -286,9 +286,10 @@ class _Outcome:
     sections: tuple[UnitSection, ...] = ()
     parts: Mapping[str, UnitSection] = field(default_factory=dict)
 
-    def without_lowered(self) -> _Outcome:
-        """Without Kernel IR, most of what would have to pass from process to process."""
-        return replace(self, compiled=tuple(replace(c, lowered={}) for c in self.compiled))
+    def as_texts(self) -> _Outcome:
+        """Without Kernel IR and what describes it, most of what would have to pass from process to process."""
+        compiled = tuple(replace(c, lowered={}, describe=dict) for c in self.compiled)
+        return replace(self, compiled=compiled)
 
 
 def _outcome(
@@ -376,7 +377,7 @@ def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
 
     program = item.program
     plan = LaunchPlan(program.name, program.tensors, program.dims, program.scalars, ())
-    return CompiledKernel(program.name, program, plan, {}, {})
+    return CompiledKernel(program.name, program, plan, {}, dict)
 
 
 def _compile_kernel(
@@ -437,27 +438,31 @@ def _compile_kernel(
     warned = {w.span: w for low in reversed(lowered) for w in reversed(low.warnings)}
     for warning in reversed(warned.values()):
         sink.add(warning)
-    manifest: dict[str, object] = {
-        "kernel": program.name,
-        "candidate": {
-            **{n: str(v) for n, v in item.candidate.values.items()},
-            **{
-                n: str(getattr(item.candidate, n))
-                for n in ("warps", "stages")
-                if n in item.candidate.origin
-            },
-        },
-        "origin": dict(item.candidate.origin),
-        "targets": {low.target.arch: list(low.decisions) for low in lowered},
-    }
-    if dispatch is not None and tuned:
-        from tilec.dispatching import selection_manifest
 
-        manifest["tuned"] = selection_manifest(dispatch, tuned)
+    def describe() -> Mapping[str, object]:
+        manifest: dict[str, object] = {
+            "kernel": program.name,
+            "candidate": {
+                **{n: str(v) for n, v in item.candidate.values.items()},
+                **{
+                    n: str(getattr(item.candidate, n))
+                    for n in ("warps", "stages")
+                    if n in item.candidate.origin
+                },
+            },
+            "origin": dict(item.candidate.origin),
+            "targets": {low.target.arch: list(low.decisions) for low in lowered},
+        }
+        if dispatch is not None and tuned:
+            from tilec.dispatching import selection_manifest
+
+            manifest["tuned"] = selection_manifest(dispatch, tuned)
+        return manifest
+
     by_arch = {low.target.arch: low.kernels for low in lowered}
     whole = replace(program, tensors=plan.tensors)
     unit = UnitKernel(_signature(item.syntax), whole, plan, kernels)
-    return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
+    return unit, CompiledKernel(program.name, program, plan, by_arch, describe)
 
 
 def _variant_of(kernel: str, target: TargetPlan) -> int:

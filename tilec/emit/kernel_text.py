@@ -30,6 +30,11 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
+_NESTED = (
+    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, k.InstanceQueue, a.Roles,
+)  # fmt: skip
+"""Ops with others in them, whose macros are given the text of those."""
+
 _FAMILIES = ("scalars", "copies", "products", "asynchronous", "structure")
 
 
@@ -118,6 +123,8 @@ class KernelWriter:
         """One op through its macro."""
         comment = self._comment(op.span) if self._axes is None else ""
         macro = _op_macros()[_macro_name(type(op).__name__)]
+        if not isinstance(op, _NESTED):
+            return comment + macro(op, self).strip("\n")
         match op:
             case k.TileLoop():
                 head, rest = _split_head(op.body)
@@ -148,9 +155,7 @@ class KernelWriter:
                 consumer = self.block(op.consumer)
                 by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
                 text = macro(op, self, self.block(op.producer), consumer, by_warpgroup)
-            case _:
-                text = macro(op, self)
-        return comment + str(text).strip("\n")
+        return comment + text.strip("\n")
 
     def _comment(self, span: Span) -> str:
         if span is NOWHERE or span.source.name == "<none>":

@@ -202,8 +202,8 @@ def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledF
 
 
 def _jobs(request: CompileRequest) -> int:
-    """How many processes compile: one where Kernel IR is asked for, which does not pass from one to another."""
-    if request.emit == "kernel-ir" or request.save_temps or request.required:
+    """How many processes compile: one where Kernel IR is asked for or described, which does not pass from one to another."""
+    if request.emit in ("kernel-ir", "manifest") or request.save_temps or request.required:
         return 1
     if request.jobs is not None:
         return request.jobs

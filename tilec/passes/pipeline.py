@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -65,12 +66,18 @@ class Lowered:
     target: TargetPlan
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
-    decisions: tuple[Mapping[str, object], ...]
+    described: tuple[Callable[[], Mapping[str, object]], ...]
+    """what was decided, variant by variant: most compilations do not ask"""
     programs: tuple[t.Program, ...]
     """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
     temps: tuple[t.Tensor, ...] = ()
     """tensors of the workspace beside the program's own"""
+
+    @property
+    def decisions(self) -> tuple[Mapping[str, object], ...]:
+        """What was decided, variant by variant, for the manifest."""
+        return tuple(describe() for describe in self.described)
 
 
 def run(
@@ -92,7 +99,7 @@ def run(
     kernels: list[k.Kernel] = []
     programs: list[t.Program] = []
     steps: list[Step] = []
-    decisions: list[Mapping[str, object]] = []
+    described: list[Callable[[], Mapping[str, object]]] = []
     warnings: list[Diagnostic] = []
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
@@ -147,8 +154,11 @@ def run(
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             condition, tiles = launches[-1].condition, form.program.tiles
             own = None if form.program is program else tiles
-            decisions.append(
-                describe(nest, placement, variant, kernel, condition, form.schedule, reason, own)
+            steps_taken = form.schedule
+            described.append(
+                partial(
+                    describe, nest, placement, variant, kernel, condition, steps_taken, reason, own
+                )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         if longer:
@@ -166,7 +176,7 @@ def run(
         TargetPlan(target.arch, tuple(steps)),
         workspace,
         total,
-        tuple(decisions),
+        tuple(described),
         tuple(programs),
         tuple(warnings),
         temps,
