@@ -60,7 +60,9 @@ def test_mutants_cover_what_works_beside_the_threads() -> None:
     }  # fmt: skip
 
 
-def test_rows_of_a_sequence_that_both_guards_let_through_are_noticed() -> None:
+def test_rows_of_a_sequence_that_both_guards_let_through_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Either of two guards of an end is enough, which `survivors` says; a store without both is noticed."""
     pairs = (("t5_end", "t5_end_2"), ("t5_begin_end", "t5_begin_end_2"))
 
@@ -69,7 +71,13 @@ def test_rows_of_a_sequence_that_both_guards_let_through_are_noticed() -> None:
         assert all(m.kernel != low for m in found)
         return found
 
-    verdicts = list(Laboratory(BY_NAME["packed", "sm_90a"]).verdicts(of=without_both))
+    monkeypatch.setattr("tests.mutants.runs.MOST_RUNS", 1)
+    small = replace(
+        BY_NAME["packed", "sm_90a"],
+        scalars=(("scale", 0.1), ("longest", 100)),
+        sizes=((("TOTAL", 100), ("H", 1), ("NSEQ1", 3)),),
+    )
+    verdicts = list(Laboratory(small).verdicts(of=without_both))
     assert len(verdicts) == 2 and all(v.noticed for v in verdicts)
 
 
