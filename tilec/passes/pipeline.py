@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -38,7 +39,6 @@ from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import Axes, classify
 from tilec.passes.boxes import Unsuited
-from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import Placement, place
@@ -154,10 +154,17 @@ def run(
             launches.append(_launch(kernel, variant, Facts.of(form.program).numeric))
             condition, tiles = launches[-1].condition, form.program.tiles
             own = None if form.program is program else tiles
-            steps_taken = form.schedule
             described.append(
                 partial(
-                    describe, nest, placement, variant, kernel, condition, steps_taken, reason, own
+                    _described,
+                    nest,
+                    placement,
+                    variant,
+                    kernel,
+                    condition,
+                    form.schedule,
+                    reason,
+                    own,
                 )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
@@ -194,6 +201,13 @@ class _Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+
+
+def _described(*decided: Any) -> Mapping[str, object]:
+    """A variant for the manifest, described when somebody asks."""
+    from tilec.passes.decisions import describe
+
+    return describe(*decided)
 
 
 def _no_snapshot(name: str, result: object) -> None:
