@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir.launch import LaunchPlan
 from tilec.ir.tile_ir import Program
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
@@ -17,14 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One kernel of a file. `program` is its Tile IR as analysed; `lowered` its Kernel IR per architecture; `manifest`
-    plain data: candidate, variants, transports, barriers, decisions with reasons."""
+    """One kernel of a file. `program` is its Tile IR as analysed; `lowered` its Kernel IR per architecture; `describe` makes the
+    manifest."""
 
     name: str
     program: Program
     plan: LaunchPlan
     lowered: Mapping[str, tuple[Kernel, ...]]
-    manifest: Mapping[str, Any]
+    describe: Callable[[], Mapping[str, Any]]
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """Plain data: candidate, variants, transports, barriers, decisions with reasons."""
+        return self.describe()
 
     @cached_property
     def kernel_ir(self) -> Mapping[str, str]:

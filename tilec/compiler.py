@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
 from tilec.targets.table import DEFAULT_ARCH, TARGETS
 
 if TYPE_CHECKING:
     from tilec.dispatching import Tuned
-    from tilec.emit.unit import UnitKernel
+    from tilec.emit.unit import UnitKernel, UnitSection
     from tilec.ir.launch import TargetPlan
     from tilec.ir.tile_ir import Program
     from tilec.plan.candidate import Candidate, Choice, Dispatch
@@ -24,6 +25,9 @@ Observer = Callable[[str, str, str, object], None]
 """Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
+
+KERNELS_A_PROCESS = 4
+"""A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
 
 
 @dataclass(frozen=True)
@@ -192,62 +196,71 @@ def compile_file(
     dispatches: Mapping[str, Dispatch] | None = None,
     split: bool = False,
     observe: Observer | None = None,
+    jobs: int = 1,
 ) -> CompiledFile:
     """Compile the kernels of a file for the given architectures, as far as `stop` asks for; `choices` as in `analyse_file`; `observe`
     sees the program after each pass. Kernels that `dispatches` names get the variants that it lists, among which the launcher selects;
-    with `split` each variant is a unit of its own. Raises TileError with every diagnostic. The same input gives the same bytes on any
-    machine."""
+    with `split` each variant is a unit of its own. Where there are many kernels, up to `jobs` processes compile them (no `observe`
+    then); the result is the same but for `lowered` and `manifest`, which are then empty. Raises TileError with every diagnostic. The same input gives
+    the same bytes on any machine."""
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
     others = _other_tiles(path, kernel, defines, archs, choices)
     name = files.main.source.name
     snapshots: dict[str, str] = {}
-    units: list[UnitKernel] = []
-    parts: dict[str, UnitKernel] = {}
     compiled: list[CompiledKernel] = []
     failures: list[Diagnostic] = []
+    if stop in ("ast", "tile-ir"):
+        compiled = [_analysed_only(item) for item in found]
+        return CompiledFile(
+            name, tuple(archs), "", "", tuple(compiled), files.files, tuple(sink.diagnostics)
+        )
+    failures += _clashes([item.program for item in found], dispatches if split else None)
 
     def analyse_choice(name: str, arch: str, choice: Choice) -> AnalysedKernel:
         more = {"kernel": name, "defines": defines, "choices": {name: choice}}
         return analyse_file(path, arch=arch, **more)[1][0]  # type: ignore[arg-type]
 
-    if stop not in ("ast", "tile-ir"):
-        failures += _clashes([item.program for item in found], dispatches if split else None)
-    for number, item in enumerate(found):
-        if stop in ("ast", "tile-ir"):
-            compiled.append(_analysed_only(item))
-            continue
+    def outcome(number: int) -> _Outcome:
+        item = found[number]
         items = {arch: others[arch][number] if arch in others else item for arch in archs}
-        try:
-            unit, result = _compile_kernel(
-                items,
-                print_after,
-                snapshots,
-                sink,
-                (dispatches or {}).get(item.syntax.name),
-                analyse_choice,
-                observe,
-            )
-        except TileError as error:
-            failures += error.diagnostics
-            continue
-        if split and unit.is_tuned:
-            from tilec.emit.unit import split_unit
+        dispatch = (dispatches or {}).get(item.syntax.name)
+        return _outcome(
+            items, print_after, dispatch, analyse_choice, observe, split, render=stop == "cu"
+        )
 
-            unit, own = split_unit(unit)
-            parts |= own
-        units.append(unit)
-        compiled.append(result)
+    jobs = min(jobs, len(found) // KERNELS_A_PROCESS)
+    outcomes: list[_Outcome | None] = [None] * len(found)
+    if jobs > 1 and observe is None:
+        from tilec.forked import forked
+        from tilec.source.text import NOWHERE
+
+        common = [NOWHERE, *(module.source for module in files.modules)]
+        common += [one.program for items in (found, *others.values()) for one in items]
+        outcomes = forked(len(found), lambda n: outcome(n).as_texts(), jobs, common)
+    sections: list[UnitSection] = []
+    parts: dict[str, UnitSection] = {}
+    for number, done in enumerate(outcomes):
+        # what a process did not bring is done here, where an exception has its traceback
+        done = done or outcome(number)
+        for diagnostic in done.warnings:
+            sink.add(diagnostic)
+        failures += done.failures
+        for pass_name, text in done.snapshots.items():
+            snapshots[pass_name] = snapshots.get(pass_name, "") + text
+        compiled += done.compiled
+        sections += done.sections
+        parts |= done.parts
     if failures:
         raise TileError([*sink.diagnostics, *failures])
     cu = header = ""
     texts: dict[str, str] = {}
     if stop == "cu":
-        from tilec.emit.unit import render_header, render_unit
+        from tilec.emit.unit import render_header, unit_text
 
-        cu, header = render_unit(name, command, units), render_header(name, units)
-        texts = {part: render_unit(name, command, [unit]) for part, unit in parts.items()}
+        cu, header = unit_text(name, command, sections), render_header(name, sections)
+        texts = {part: unit_text(name, command, [own]) for part, own in parts.items()}
     return CompiledFile(
         name,
         tuple(archs),
@@ -259,6 +272,56 @@ def compile_file(
         snapshots,
         texts,
     )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of one kernel; `compiled` and its `sections` of the unit are one each, or none where it failed. `parts`: the
+    sections of variants that are units of their own."""
+
+    warnings: tuple[Diagnostic, ...]
+    failures: tuple[Diagnostic, ...]
+    snapshots: Mapping[str, str]
+    compiled: tuple[CompiledKernel, ...] = ()
+    sections: tuple[UnitSection, ...] = ()
+    parts: Mapping[str, UnitSection] = field(default_factory=dict)
+
+    def as_texts(self) -> _Outcome:
+        """Without Kernel IR and what describes it, most of what would have to pass from process to process."""
+        compiled = tuple(replace(c, lowered={}, describe=dict) for c in self.compiled)
+        return replace(self, compiled=compiled)
+
+
+def _outcome(
+    items: Mapping[str, AnalysedKernel],
+    print_after: Sequence[str],
+    dispatch: Dispatch | None,
+    analyse_choice: Callable[[str, str, Choice], AnalysedKernel],
+    observe: Observer | None,
+    split: bool,
+    *,
+    render: bool,
+) -> _Outcome:
+    """One kernel compiled, by architecture, and its texts where `render` asks for them. An error of the program is an outcome."""
+    snapshots: dict[str, str] = {}
+    sink = Sink()
+    try:
+        unit, result = _compile_kernel(
+            items, print_after, snapshots, sink, dispatch, analyse_choice, observe
+        )
+    except TileError as error:
+        return _Outcome(tuple(sink.diagnostics), error.diagnostics, snapshots)
+    sections: tuple[UnitSection, ...] = ()
+    parts: dict[str, UnitSection] = {}
+    if render:
+        from tilec.emit.unit import render_section, split_unit
+
+        own: Mapping[str, UnitKernel] = {}
+        if split and unit.is_tuned:
+            unit, own = split_unit(unit)
+        sections = (render_section(unit),)
+        parts = {name: render_section(part) for name, part in own.items()}
+    return _Outcome(tuple(sink.diagnostics), (), snapshots, (result,), sections, parts)
 
 
 def _other_tiles(
@@ -314,7 +377,7 @@ def _analysed_only(item: AnalysedKernel) -> CompiledKernel:
 
     program = item.program
     plan = LaunchPlan(program.name, program.tensors, program.dims, program.scalars, ())
-    return CompiledKernel(program.name, program, plan, {}, {})
+    return CompiledKernel(program.name, program, plan, {}, dict)
 
 
 def _compile_kernel(
@@ -375,27 +438,31 @@ def _compile_kernel(
     warned = {w.span: w for low in reversed(lowered) for w in reversed(low.warnings)}
     for warning in reversed(warned.values()):
         sink.add(warning)
-    manifest: dict[str, object] = {
-        "kernel": program.name,
-        "candidate": {
-            **{n: str(v) for n, v in item.candidate.values.items()},
-            **{
-                n: str(getattr(item.candidate, n))
-                for n in ("warps", "stages")
-                if n in item.candidate.origin
-            },
-        },
-        "origin": dict(item.candidate.origin),
-        "targets": {low.target.arch: list(low.decisions) for low in lowered},
-    }
-    if dispatch is not None and tuned:
-        from tilec.dispatching import selection_manifest
 
-        manifest["tuned"] = selection_manifest(dispatch, tuned)
+    def describe() -> Mapping[str, object]:
+        manifest: dict[str, object] = {
+            "kernel": program.name,
+            "candidate": {
+                **{n: str(v) for n, v in item.candidate.values.items()},
+                **{
+                    n: str(getattr(item.candidate, n))
+                    for n in ("warps", "stages")
+                    if n in item.candidate.origin
+                },
+            },
+            "origin": dict(item.candidate.origin),
+            "targets": {low.target.arch: list(low.decisions) for low in lowered},
+        }
+        if dispatch is not None and tuned:
+            from tilec.dispatching import selection_manifest
+
+            manifest["tuned"] = selection_manifest(dispatch, tuned)
+        return manifest
+
     by_arch = {low.target.arch: low.kernels for low in lowered}
     whole = replace(program, tensors=plan.tensors)
     unit = UnitKernel(_signature(item.syntax), whole, plan, kernels)
-    return unit, CompiledKernel(program.name, program, plan, by_arch, manifest)
+    return unit, CompiledKernel(program.name, program, plan, by_arch, describe)
 
 
 def _variant_of(kernel: str, target: TargetPlan) -> int:

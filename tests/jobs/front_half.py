@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from tilec.analysis.analyse import analyse
 from tilec.compiled import CompiledFile, CompiledKernel
@@ -42,8 +42,9 @@ def compile_front(
     print_after: Sequence[str] = (),
     stop: str = "cu",
     command: str = "",
+    jobs: int = 1,
 ) -> CompiledFile:
-    """As `tilec.compiler.compile_file`."""
+    """As `tilec.compiler.compile_file`, in one process whatever `jobs` says."""
     files, sink = load(path), Sink()
     kernels = []
     declared = [i for i in files.main.items if isinstance(i, ast.Kernel)]
@@ -59,7 +60,7 @@ def compile_front(
             plan = plan_of(program, archs)
             none: dict[str, tuple[Kernel, ...]] = dict.fromkeys(archs, ())
             kernels.append(
-                PrintedKernel(program.name, program, plan, none, {"kernel": program.name})
+                PrintedKernel(program.name, program, plan, none, partial(dict, kernel=program.name))
             )
     sink.raise_if_errors()
     return CompiledFile(

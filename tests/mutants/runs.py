@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,20 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
 UNOPTIMISED = ("-O0",)
 BATCH = 24
-MOST_RUNS = 9
+MOST_RUNS = 12
+OUTWARDS = (9, 20)
+"""By how much ends of ranges are moved out of their tensor: part of a tile of 16, and more than one."""
+
+INWARDS = 1
+"""And inside, so that some rows are in no range."""
+
 MODES: tuple[Mode, ...] = ("late", "early")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel of a sample whose mutants are run, with small tiles; `sizes` beside those of its variants."""
+    """A kernel of a sample whose mutants are run, with small tiles; `sizes` beside those of its variants. `ranges`: integer arrays
+    whose neighbours bound ranges; they also run with ends outside and inside of what the ranges are of."""
 
     file: str
     kernel: str
@@ -50,6 +57,7 @@ class Subject:
     scalars: tuple[tuple[str, float], ...] = ()
     sizes: tuple[tuple[tuple[str, int], ...], ...] = ()
     arch: str = ARCH
+    ranges: tuple[str, ...] = ()
 
     @property
     def asynchronous(self) -> bool:
@@ -99,6 +107,32 @@ def _opposed(arrays: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _bordered(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Floats of every other row large at both of its ends: what a row that took an element of its neighbours would show, however
+    long it is."""
+    found = {}
+    for name, array in arrays.items():
+        if array.dtype.kind in "iub" or array.ndim < 2 or not array.size:
+            found[name] = array
+            continue
+        bordered = array.astype(np.float32)
+        rows = bordered.reshape(-1, bordered.shape[-1])
+        rows[::2, :8] = rows[::2, -8:] = 1e4
+        found[name] = bordered.astype(array.dtype)
+    return found
+
+
+def _moved(arrays: Mapping[str, Any], names: tuple[str, ...], outwards: int) -> dict[str, Any]:
+    """The first value of some arrays less by `outwards`, the last one more; what then lies outside of them is moved to them."""
+    found = dict(arrays)
+    for name in names:
+        array = arrays[name].copy()
+        first, last = array[0] - outwards, array[-1] + outwards
+        array[0], array[-1] = first, last
+        found[name] = np.clip(array, first, last) if first <= last else arrays[name]
+    return found
+
+
 @dataclass
 class _Run:
     """A call, what it must compute, and by the original: how many bytes it loads and stores."""
@@ -133,7 +167,12 @@ class Laboratory:
             if max(launch.grid for launch in launches) > 40:
                 continue
             arrays = make_inputs(self.kernel.program, sizes.numbers, dict(sizes.scalars), 5)
-            for given in (arrays, _wide(arrays), _opposed(arrays)):
+            data = [arrays, _wide(arrays), _opposed(arrays), _bordered(arrays)]
+            if moved := self.subject.ranges:
+                # absent scores that count as 0 show where all others are far below
+                data += [_moved(_opposed(arrays), moved, by) for by in OUTWARDS]
+                data.append(_moved(arrays, moved, -INWARDS))
+            for given in data:
                 case = Case(self.kernel.program, files, syntax, sizes, given, 5)
                 run = _Run(case, interpreter_bounds(case))
                 for name in names:
@@ -176,8 +215,13 @@ class Laboratory:
             return launched
         return [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)]
 
-    def verdicts(self, most: int | None = None, every: int = 1) -> Iterator[Verdict]:
-        """Mutants in order (every so many, at most `most`), run."""
+    def verdicts(
+        self,
+        most: int | None = None,
+        every: int = 1,
+        of: Callable[[Any], Iterable[Mutant]] = mutants,
+    ) -> Iterator[Verdict]:
+        """The mutants `of` each kernel in order (every so many, at most `most`), run."""
         originals = self._library(
             [
                 (low.name, replace(low, body_name=f"{low.body_name}_{n}"))
@@ -190,7 +234,7 @@ class Laboratory:
                     noticed = self._run(run, mode, originals, first=True)
                     assert not noticed, f"{name} at {run.case.sizes}: {noticed}"
         for low in self.kernels():
-            chosen = list(mutants(low))[::every][:most]
+            chosen = list(of(low))[::every][:most]
             for first in range(0, len(chosen), BATCH):
                 batch = chosen[first : first + BATCH]
                 yield from self._batch(low.name, batch, originals)

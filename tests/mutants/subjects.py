@@ -79,5 +79,6 @@ SUBJECTS = (
         _pairs(scale=0.1, longest=330),
         _sizes({"TOTAL": 330, "H": 2, "NSEQ1": 3}, {"TOTAL": 200, "H": 3, "NSEQ1": 4}),
         arch="sm_90a",
+        ranges=("starts",),
     ),
 )

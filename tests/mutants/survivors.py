@@ -69,7 +69,7 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"fence dropped",
-        r"^attention_kernel: line 21$",
+        r"^(attention_kernel: line 21|packed_kernel: line 20)$",
         "redundant: no register was written since the fence of the product before",
     ),
     (
@@ -84,8 +84,31 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"bound \+ 1",
-        r"attention_kernel: line 0: j_end$",
+        r"(attention|packed)_kernel: line 0: j_end$",
         "the column behind the last key is behind every query, so that the program's mask leaves it out",
+    ),
+    (
+        r"mask dropped",
+        r"^packed_kernel: line (16|55): \(j_el < j_end(_2)?\)$",
+        "columns behind the last key are behind every query that is stored, so that the program's mask leaves them out; in trips "
+        "without that mask there are none",
+    ),
+    (
+        r"edge begin - 1",
+        r"^attention_kernel: line 21: v_tiles",
+        "keys begin with a tile, so no row is in front of them; where a CTA has no key, that row is in front of the tensor: the copy "
+        "brought zeros",
+    ),
+    (
+        r"edge begin - 1",
+        r"^packed_kernel: line 20: v_tiles",
+        "keys begin with a tile, so no row is in front of them; where a CTA has no key it has no query either and stores nothing",
+    ),
+    (
+        r"(guard (dropped|< to <=)|bound \+ 1)",
+        r"^packed_kernel: line (0: t5_end|56: StoreVector o_at if \(t5_at (<|>=) t5_(begin_)?end(_2)?\))$",
+        "each end of a sequence's rows is asked twice, for the span and for the sums of its loop; without both (test_mutants.py) "
+        "it is noticed",
     ),
 )
 """(kind, what with the variant in front, reason)"""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
 import pytest
 
-from tests.mutants.rewrites import mutants
+from tests.mutants.rewrites import Mutant, mutants
 from tests.mutants.runs import ARCH, Laboratory, Subject
 from tests.mutants.subjects import SUBJECTS
 from tests.mutants.survivors import explanation
+from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_printer import print_expr
 
 BY_NAME = {(subject.kernel, subject.arch): subject for subject in SUBJECTS}
 
@@ -53,6 +58,41 @@ def test_mutants_cover_what_works_beside_the_threads() -> None:
         "group not closed", "turn dropped", "edges not cleared", "edge end + 1", "copy moved",
         "chunks dropped", "drain dropped", "arrivals + 1", "arrivals - 1",
     }  # fmt: skip
+
+
+def test_rows_of_a_sequence_that_both_guards_let_through_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Either of two guards of an end is enough, which `survivors` says; a store without both is noticed."""
+    pairs = (("t5_end", "t5_end_2"), ("t5_begin_end", "t5_begin_end_2"))
+
+    def without_both(low: k.Kernel) -> list[Mutant]:
+        found = [Mutant("guards dropped", " ".join(p), _unguarded(low, p)) for p in pairs]
+        assert all(m.kernel != low for m in found)
+        return found
+
+    monkeypatch.setattr("tests.mutants.runs.MOST_RUNS", 1)
+    small = replace(
+        BY_NAME["packed", "sm_90a"],
+        scalars=(("scale", 0.1), ("longest", 100)),
+        sizes=((("TOTAL", 100), ("H", 1), ("NSEQ1", 3)),),
+    )
+    verdicts = list(Laboratory(small).verdicts(of=without_both))
+    assert len(verdicts) == 2 and all(v.noticed for v in verdicts)
+
+
+def _unguarded(node: Any, names: tuple[str, ...]) -> Any:
+    """Without the guards of stores of vectors that compare with one of some names."""
+    if isinstance(node, tuple):
+        return tuple(_unguarded(part, names) for part in node)
+    if isinstance(node, k.StoreVector):
+        kept = tuple(g for g in node.guards if print_expr(g).rstrip(")").split()[-1] not in names)
+        return replace(node, guards=kept)
+    if not isinstance(node, (k.Kernel, k.Op)):
+        return node
+    parts = {f.name: getattr(node, f.name) for f in fields(node)}
+    changed = {n: _unguarded(v, names) for n, v in parts.items() if isinstance(v, tuple)}
+    return replace(node, **changed)
 
 
 def test_no_mutant_is_the_kernel_itself() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilec.analysis.context import Context
@@ -31,6 +30,7 @@ from tilec.ir.tile_ir import (
     Load,
     TileType,
 )
+from tilec.lazy_dataclass import dataclass
 from tilec.source.text import Span
 from tilec.syntax import ast
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.analysis.functions import FUNCTIONS
 from tilec.analysis.scopes import closest
 from tilec.ir.dtypes import DTYPES
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.candidate import Candidate, Static
 from tilec.source.diagnostics import Sink
 from tilec.syntax import ast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeVar
 
 from tilec.analysis.entities import (
@@ -40,6 +40,7 @@ from tilec.ir.tile_ir import (
     Value,
     View,
 )
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import Diagnostic, Label, Sink
 from tilec.source.text import NOWHERE, Span

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from tilec.ir.dtypes import I32, I64, DType
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tile_ir import TileType, Value
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.constants import Constant
 from tilec.syntax import ast
 from tilec.syntax.loading import Namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.analysis.context import Context
 from tilec.analysis.entities import (
@@ -24,6 +24,7 @@ from tilec.analysis.typing_rules import show_extent, strong_dtype, weak_kind
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.ir.tile_ir import Axis, Block, Carried, Constraint, For, Op, TileType, Value
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Sink
 from tilec.source.text import Span
 from tilec.syntax import ast

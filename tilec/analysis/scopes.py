@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tilec.analysis.entities import Entity
+from tilec.lazy_dataclass import dataclass
 from tilec.source.text import Span
 from tilec.syntax import ast
 

@@ -60,6 +60,13 @@ from tilec.jobs.messages import FORMS, form_of
 )
 @click.option("--split", is_flag=True, help="With `--tuned`: each variant in a file of its own.")
 @click.option("--no-tuned", is_flag=True, help="Do not use what `tilec tune` found.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="So many processes compile the kernels of a file with many. Default: one a core.",
+)
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
 @click.option(
     "--require",
@@ -98,6 +105,7 @@ def compile_command(
     split: bool,
     no_tuned: bool,
     required: tuple[str, ...],
+    jobs: int | None,
     check_only: bool,
     nvcc: str | None,
     diagnostics: str,
@@ -139,7 +147,6 @@ def compile_command(
         variants=variants,
         split=split,
         required=required,
+        jobs=jobs,
     )
-    # programs are trees of many small objects with few cycles: looking for those often takes a fifth of the time
-    gc.set_threshold(100_000, 50, 50)
     run_compile(request)

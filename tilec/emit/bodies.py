@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from tilec.emit.c_names import c_name
 from tilec.emit.grid import decode
@@ -20,6 +19,7 @@ from tilec.ir.launch import (
     TensorMapArgument,
 )
 from tilec.ir.tile_ir import Program
+from tilec.lazy_dataclass import dataclass
 from tilec.source.exhaustive import assert_never
 
 _WORD = re.compile(r"\w+")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tilec.emit.types import DEVICE
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import BOOL, F32, DType
 from tilec.ir.symbolic import Apply, Atom, Sym, Var
+from tilec.lazy_dataclass import dataclass
 
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, AND, OR, CHOICE = range(10)
 """Precedence levels of C++, tightest first; `&&` is AND, `||` OR, `?:` CHOICE."""

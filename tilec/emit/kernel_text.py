@@ -36,6 +36,10 @@ FEW_REGISTERS_TO_COPY = 40
 """Below so many for a thread that computes, or for one that copies, none holds what some instructions give again."""
 
 _FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure")
+_NESTED = (
+    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles,
+)  # fmt: skip
+"""Ops with others in them, whose macros are given the text of those."""
 
 
 @cache
@@ -43,15 +47,17 @@ def environment() -> Environment:
     """The Jinja environment of all templates: `${x}` values, `//%` statements, `//#` comments."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from tilec.emit.template_cache import TemplateCache
+    from tilec.emit.template_cache import PlainContext, TemplateCache
 
-    return Environment(
+    found = Environment(
         loader=FileSystemLoader(str(resource_root("templates"))),
         bytecode_cache=TemplateCache(cache_directory() / "templates", repr(_SYNTAX)),
         undefined=StrictUndefined,
         autoescape=False,
         **_SYNTAX,
     )
+    found.context_class = PlainContext
+    return found
 
 
 @cache
@@ -71,6 +77,12 @@ def _op_macros() -> Mapping[str, Callable[..., str]]:
 @cache
 def _macro_name(kind: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
+
+
+@cache
+def _word(name: str) -> re.Pattern[str]:
+    """Finds an identifier as a whole."""
+    return re.compile(rf"\b{re.escape(name)}\b")
 
 
 class KernelWriter:
@@ -117,6 +129,8 @@ class KernelWriter:
         """One op through its macro."""
         comment = self._comment(op.span) if self._axes is None else ""
         macro = _op_macros()[_macro_name(type(op).__name__)]
+        if not isinstance(op, _NESTED):
+            return comment + macro(op, self).strip("\n")
         match op:
             case k.TileLoop():
                 head, rest = _split_head(op.body)
@@ -153,9 +167,7 @@ class KernelWriter:
                 self._few_registers = False
                 by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
                 text = macro(op, self, producer, consumer, by_warpgroup)
-            case _:
-                text = macro(op, self)
-        return comment + str(text).strip("\n")
+        return comment + text.strip("\n")
 
     def _comment(self, span: Span) -> str:
         if span is NOWHERE or span.source.name == "<none>":
@@ -418,7 +430,7 @@ class KernelWriter:
 
     def mentions(self, names: list[str], text: str) -> bool:
         """Whether any of the identifiers occurs in the text."""
-        return any(re.search(rf"\b{re.escape(name)}\b", text) for name in names)
+        return any(name in text and _word(name).search(text) for name in names)
 
     def fill(self, fragment: k.Fragment, initial: k.Expr) -> str:
         """Every register of a fragment set to a value."""

@@ -21,15 +21,18 @@ def indent(text: str) -> str:
                 result.append("")
             continue
         closing = len(line) - len(line.lstrip("}"))
-        if line.startswith("}"):
+        if closing:
             while result and not result[-1]:
                 result.pop()
-        level = max(0, depth - (closing if line.startswith("}") else 0))
+        level = max(0, depth - closing)
         if line.startswith("#") and not line.startswith("#pragma"):
             level = 0
         if line in ("public:", "private:"):
             level -= 1
-        result += _wrap("  " * level + line)
+        placed = "  " * level + line
+        result += [placed] if len(placed) <= COLUMNS else _wrap(placed)
+        if "{" not in line and "}" not in line and not line.startswith("namespace"):
+            continue
         code = _code(line)
         if code.startswith("namespace"):
             open_namespaces += 1

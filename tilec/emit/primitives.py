@@ -15,10 +15,10 @@ are not copied.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
 from functools import cache
 
+from tilec.lazy_dataclass import dataclass
 from tilec.resources import resource_text
 
 FILES = (
@@ -67,7 +67,10 @@ class Primitives:
     def closure(self, text: str) -> list[Block]:
         """The blocks that a kernel text needs, with their dependencies, in order. Comments and string literals do
         not count."""
-        named = identifiers(text)
+        return self.needed(identifiers(text))
+
+    def needed(self, named: Set[str]) -> list[Block]:
+        """The blocks that code with these identifiers needs, with their dependencies, in order."""
         found: set[str] = set()
         pending = [name for name in self.blocks if name in named]
         while pending:
@@ -76,7 +79,7 @@ class Primitives:
                 continue
             found.add(name)
             pending += self.blocks[name].needs
-            pending += (b.name for b in self._extensions(name) if named.issuperset(b.condition))
+            pending += (b.name for b in self._extensions(name) if named >= set(b.condition))
         return [block for name, block in self.blocks.items() if name in found]
 
     def _extensions(self, name: str) -> list[Block]:
@@ -171,3 +174,8 @@ def load_primitives() -> Primitives:
 def closure(text: str) -> list[Block]:
     """The blocks that a kernel text needs: `load_primitives().closure(text)`."""
     return load_primitives().closure(text)
+
+
+def needed(names: Set[str]) -> list[Block]:
+    """The blocks that code with these identifiers needs: `load_primitives().needed(names)`."""
+    return load_primitives().needed(names)

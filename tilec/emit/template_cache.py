@@ -1,15 +1,29 @@
-"""Templates as compiled Python code in the cache folder: compiling them takes longer than compiling a small kernel."""
+"""Templates that are quick: their Python code is kept in the cache folder, as compiling them takes longer than compiling a small
+kernel, and what they call is called without more ado."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from jinja2.bccache import Bucket, BytecodeCache
+from jinja2.runtime import Context
 
 from tilec.resources import publish
+
+
+class PlainContext(Context):
+    """What a template names. No function that a template calls asks for the context, which Jinja would look for at each call."""
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function; variables of loops and blocks that Jinja passes for the context are dropped."""
+        kwargs.pop("_block_vars", None)
+        kwargs.pop("_loop_vars", None)
+        return function(*args, **kwargs)
 
 
 class TemplateCache(BytecodeCache):

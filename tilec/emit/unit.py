@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 
 from tilec import __version__
 from tilec.emit.bodies import GuardedKernel, render_kernels
-from tilec.emit.c_names import c_name
 from tilec.emit.kernel_text import environment
 from tilec.emit.launcher import LauncherContext
 from tilec.emit.layout import indent
-from tilec.emit.primitives import Block, closure, identifiers, includes, parse_blocks
-from tilec.emit.wgmma import blocks_of
+from tilec.emit.primitives import Block, identifiers, includes, needed, parse_blocks
+from tilec.emit.wgmma import block_of, forms_among
 from tilec.ir.launch import LaunchPlan, TargetPlan
 from tilec.ir.selection import GENERAL
 from tilec.ir.tile_ir import Program
+from tilec.lazy_dataclass import dataclass
 from tilec.resources import resource_text
 
 KERNEL_BEGIN = "// kernel begin"
@@ -65,40 +65,71 @@ def _of_variant(target: TargetPlan, number: int) -> list[TargetPlan]:
     return [TargetPlan(target.arch, a.steps) for a in tuned if a.number == number]
 
 
-def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> str:
+@dataclass(frozen=True)
+class UnitSection:
+    """The texts of one kernel in a unit and in its header. `names`: the identifiers of its code, comments left out."""
+
+    name: str
+    signature: str
+    bodies: tuple[str, ...]
+    wrappers: tuple[str, ...]
+    launcher: str
+    names: frozenset[str]
+    declaration: str
+    workspace_declaration: str
+    documentation: tuple[str, ...]
+    spares: bool
+    """there are calls that can use a workspace and do without"""
+    needs: bool
+    """there are calls that need one"""
+
+    @property
+    def code(self) -> str:
+        """What runs on the device."""
+        return "\n".join((*self.bodies, *self.wrappers))
+
+
+def render_section(kernel: UnitKernel) -> UnitSection:
+    """The texts of one kernel; no other kernel of the unit has a say in them."""
+    texts = render_kernels(kernel.kernels)
+    bodies = tuple(body.rstrip("\n") for body in texts.bodies)
+    wrappers = tuple(wrapper.rstrip("\n") for wrapper in texts.wrappers)
+    launcher = LauncherContext(kernel.program, kernel.plan, kernel.apart)
+    declared = LauncherContext(kernel.program, kernel.plan)
+    return UnitSection(
+        declared.name,
+        kernel.signature,
+        bodies,
+        wrappers,
+        launcher.render().rstrip("\n"),
+        frozenset(identifiers("\n".join((*bodies, *wrappers)))),
+        declared.declaration(),
+        declared.workspace_declaration(),
+        tuple(declared.documentation()),
+        kernel.plan.spare is not None,
+        bool(kernel.plan.workspace_bytes.terms),
+    )
+
+
+def render_unit(source_name: str, command: str, kernels: Sequence[UnitKernel]) -> str:
     """The `.cu`. Byte-identical for equal input."""
-    contexts: list[dict[str, object]] = []
-    rendered: list[str] = []
-    for kernel in kernels:
-        texts = render_kernels(kernel.kernels)
-        bodies = [body.rstrip("\n") for body in texts.bodies]
-        wrappers = [wrapper.rstrip("\n") for wrapper in texts.wrappers]
-        rendered += [*bodies, *wrappers]
-        contexts.append(
-            {
-                "name": c_name(kernel.plan.name),
-                "signature": indent(f"// {kernel.signature}").rstrip("\n"),
-                "rule": f" {c_name(kernel.plan.name)}".rjust(RULE, "-"),
-                "bodies": [{"text": body} for body in bodies],
-                "wrappers": wrappers,
-                "launcher": LauncherContext(kernel.program, kernel.plan, kernel.apart)
-                .render()
-                .rstrip("\n"),
-            }
-        )
-    kernel_text = "\n".join(rendered)
-    products = blocks_of(kernel_text)
-    primitives = [
-        *closure(" ".join([kernel_text, *(n for b in products for n in b.needs)])),
-        *products,
-    ]
-    helpers = _host_helpers("\n".join(str(c["launcher"]) for c in contexts))
+    return unit_text(source_name, command, [render_section(kernel) for kernel in kernels])
+
+
+def unit_text(source_name: str, command: str, sections: Sequence[UnitSection]) -> str:
+    """The `.cu` that sections make, with the primitives and helpers that they need."""
+    names = frozenset[str]().union(*(s.names for s in sections))
+    products = [block_of(form) for form in forms_among(names)]
+    primitives = [*needed(names | {n for b in products for n in b.needs}), *products]
+    helpers = _host_helpers("\n".join(s.launcher for s in sections))
     headers = set(includes([*primitives, *helpers])) | {"<cstddef>", "<cstdint>"}
-    if "INFINITY" in kernel_text or "NAN" in kernel_text:
+    codes = [s.code for s in sections]
+    if any("INFINITY" in code or "NAN" in code for code in codes):
         headers.add("<cmath>")
-    if "printf(" in kernel_text:
+    if any("printf(" in code for code in codes):
         headers.add("<cstdio>")
-    if "std::numeric_limits" in str(contexts):
+    texts = (t for s in sections for t in (s.signature, s.launcher, s.code))
+    if any("std::numeric_limits" in text for text in texts):
         headers.add("<limits>")
     template = environment().get_template("unit/unit.cu.jinja")
     text = template.render(
@@ -108,33 +139,28 @@ def render_unit(source_name: str, command: str, kernels: list[UnitKernel]) -> st
         includes=sorted(headers),
         primitives=[b.text for b in primitives],
         host_helpers=[b.text for b in helpers],
-        kernels=contexts,
+        kernels=[
+            {
+                "signature": indent(f"// {s.signature}").rstrip("\n"),
+                "rule": f" {s.name}".rjust(RULE, "-"),
+                "bodies": s.bodies,
+                "wrappers": s.wrappers,
+                "launcher": s.launcher,
+            }
+            for s in sections
+        ],
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
 
-def render_header(source_name: str, kernels: list[UnitKernel]) -> str:
+def render_header(source_name: str, sections: Sequence[UnitSection]) -> str:
     """The header, valid in C and C++."""
     base = source_name.replace("\\", "/").rsplit("/", 1)[-1]
     guard = "TILEC_" + re.sub(r"\W", "_", base).upper() + "_H"
-    contexts = []
-    for kernel in kernels:
-        context = LauncherContext(kernel.program, kernel.plan)
-        contexts.append(
-            {
-                "name": context.name,
-                "signature": kernel.signature,
-                "declaration": context.declaration(),
-                "workspace_declaration": context.workspace_declaration(),
-                "documentation": context.documentation(),
-                "spares": kernel.plan.spare is not None,
-                "needs": bool(kernel.plan.workspace_bytes.terms),
-            }
-        )
     text = (
         environment()
         .get_template("unit/header.h.jinja")
-        .render(version=__version__, source_name=base, guard=guard, kernels=contexts)
+        .render(version=__version__, source_name=base, guard=guard, kernels=sections)
     )
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
@@ -147,7 +173,8 @@ def _host_helpers(text: str) -> list[Block]:
             resource_text("templates", "unit/host_helpers.cuh"), "host_helpers.cuh"
         )
     }
-    wanted = [name for name in blocks if name in identifiers(text)]
+    mentioned = identifiers(text)
+    wanted = [name for name in blocks if name in mentioned]
     found: set[str] = set()
     while wanted:
         name = wanted.pop()

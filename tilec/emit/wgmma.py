@@ -9,10 +9,10 @@ Shapes and types: PTX ISA, "Asynchronous warpgroup-level matrix instructions".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from tilec.emit.primitives import Block, identifiers
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.asynchronous import TRANSPOSABLE
 
 DEPTHS: dict[str, int] = {
@@ -92,12 +92,12 @@ def block_of(form: Form) -> Block:
     return Block(form.name, needs, ("<cstdint>",), "\n".join(line for line in lines if line))
 
 
-def forms_of(text: str) -> list[Form]:
-    """The forms that a kernel text names, in order."""
-    forms = {f for name in identifiers(text) if (f := form_of(name)) is not None}
+def forms_among(names: Iterable[str]) -> list[Form]:
+    """The forms whose functions are among some names, in order."""
+    forms = {f for name in names if (f := form_of(name)) is not None}
     return sorted(forms, key=lambda f: (f.types, f.columns, f.registers))
 
 
-def blocks_of(text: str) -> list[Block]:
-    """The primitives of the forms that a kernel text names, in order."""
-    return [block_of(form) for form in forms_of(text)]
+def forms_of(text: str) -> list[Form]:
+    """The forms that a kernel text names, in order."""
+    return forms_among(identifiers(text))

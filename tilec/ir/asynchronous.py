@@ -20,12 +20,12 @@ roles consumers 256 registers 40 232
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import Expr
 from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, collected
+from tilec.lazy_dataclass import dataclass
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tilec.lazy_dataclass import dataclass
 
 Kind = Literal["bool", "int", "uint", "float"]
 

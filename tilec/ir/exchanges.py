@@ -6,10 +6,10 @@ What is stored is there when all threads of the cluster have met. What is sent i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from tilec.ir import kernel_ir as k
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

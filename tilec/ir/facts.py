@@ -7,11 +7,12 @@ answer of False means "not proved".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import lcm
 
 from tilec.ir.symbolic import Apply, Interval, Sym, Var
 from tilec.ir.tile_ir import Block, For, HostExpr, If, Program
+from tilec.lazy_dataclass import dataclass
 
 LARGEST_DIM = 2**31 - 1
 """A run-time size is below 2^31."""

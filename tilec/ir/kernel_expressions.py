@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tilec.ir.kernel_storage import Fragment, LoopAxis

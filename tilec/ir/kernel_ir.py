@@ -17,7 +17,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tilec.ir.dtypes import DType
@@ -68,6 +68,7 @@ from tilec.ir.kernel_storage import TileAddress as TileAddress
 from tilec.ir.kernel_storage import TileBuffer as TileBuffer
 from tilec.ir.launch import Argument
 from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
 from tilec.source.text import NOWHERE, Span
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import Expr
 from tilec.ir.layouts import AxisLayout
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ reach them by way of shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_ir import Fragment, Op, TileAddress
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

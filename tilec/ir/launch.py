@@ -10,7 +10,7 @@ stride names, scalars, `void* workspace`, `cudaStream_t stream`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from tilec.ir.dtypes import DType
@@ -18,6 +18,7 @@ from tilec.ir.selection import Point
 from tilec.ir.symbolic import Sym, Var
 from tilec.ir.tensor_maps import ALIGNMENT, DIM_LIMIT, STRIDE_LIMIT, box_fault
 from tilec.ir.tile_ir import Contract, HostExpr, HostNumber, HostOp, HostScalar, ScalarInput, Tensor
+from tilec.lazy_dataclass import dataclass
 
 WORKSPACE = "the workspace"
 """The name of the workspace in sentences and addresses: no tensor is called so."""

@@ -12,9 +12,10 @@ slice of a layout (a row or a column vector of it) is a subset of them, replicat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
+
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

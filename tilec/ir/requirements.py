@@ -6,12 +6,12 @@ with the same sentence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilec.ir.launch import WORKSPACE, LaunchPlan, product, size_range
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import Contract, Tensor
+from tilec.lazy_dataclass import dataclass
 
 BYTES_LIMIT = 1 << 60
 """An argument has at most as many bytes; far above any memory, far below where 64-bit offsets wrap."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from tilec.lazy_dataclass import dataclass
 
 Number: TypeAlias = "int | float | bool"
 

@@ -8,10 +8,11 @@ extents agree iff their Syms are equal. The same Sym is evaluated in Python and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeAlias
+
+from tilec.lazy_dataclass import dataclass
 
 VarKind = Literal["dim", "tile", "trip", "value", "scalar", "local"]
 """dim: run-time size (0 ≤ d < 2^31); tile: a tile-size parameter (≥ 1, its number lies in the candidate); trip: number of a
@@ -98,11 +99,11 @@ class Sym:
         return Sym(tuple(kept))
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.terms)
+        # not a `cached_property`, which takes a lock in Python 3.11
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash(self.terms)
+        return known
 
     def __add__(self, other: Sym | int) -> Sym:
         added = Sym.of(other)
@@ -132,6 +133,8 @@ class Sym:
             number = one.constant
             if number is not None:
                 # a number scales the terms and leaves their order
+                if number == 1:
+                    return rest
                 return Sym(tuple((m, c * number) for m, c in rest.terms)) if number else ZERO
         total: dict[Monomial, int] = {}
         for m1, c1 in self.terms:

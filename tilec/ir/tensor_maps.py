@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.ir import dtypes as d
+from tilec.lazy_dataclass import dataclass
 
 RANK_LIMIT = 5
 ALIGNMENT = 16

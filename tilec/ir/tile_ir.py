@@ -18,11 +18,12 @@ index values; it never reads `Axis.presence`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
 from tilec.source.text import NOWHERE, Span
 
 # ------------------------------------------------------------------------------------- types and values

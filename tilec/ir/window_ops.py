@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import DType
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tilec.jobs.messages import Form, render
 from tilec.jobs.requests import check_source, parse_archs, parse_pairs
 from tilec.jobs.requiring import check_required, parse_required
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import (
     Diagnostic,
     TileError,
@@ -33,7 +34,8 @@ class CompileRequest:
     """The command line of `tilec compile`, option by option. `defines` are `NAME=VALUE` texts; `archs` empty means the
     default; `depfile` is also set where only its path or target was given; `tuned` is unset by `--no-tuned`; `if_changed`
     leaves a file alone that holds its bytes already; `dispatch` is `--tuned`, with at most `variants` tuned variants a kernel and
-    architecture, and with `split` each in a file of its own; `required` are the texts of `--require`."""
+    architecture, and with `split` each in a file of its own; `required` are the texts of `--require`; `jobs` processes may compile, by default as
+    many as there are cores."""
 
     file: str
     kernel: str | None = None
@@ -58,6 +60,7 @@ class CompileRequest:
     variants: int | None = None
     split: bool = False
     required: tuple[str, ...] = ()
+    jobs: int | None = None
 
 
 def run_compile(request: CompileRequest) -> None:
@@ -181,6 +184,7 @@ def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledF
         "print_after": request.print_after,
         "stop": stop,
         "command": command_text(request),
+        "jobs": _jobs(request),
     }
     if request.dispatch:
         most = MOST if request.variants is None else request.variants
@@ -195,6 +199,17 @@ def _compile(request: CompileRequest, archs: tuple[str, ...]) -> tuple[CompiledF
     compiled, _ = compile_tuned(request.file, choices, **options)
     compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *missing))
     return compiled, emitted_text(compiled, request.file, request.emit)
+
+
+def _jobs(request: CompileRequest) -> int:
+    """How many processes compile: one where Kernel IR is asked for or described, which does not pass from one to another."""
+    if request.emit in ("kernel-ir", "manifest") or request.save_temps or request.required:
+        return 1
+    if request.jobs is not None:
+        return request.jobs
+    from tilec.forked import cores
+
+    return cores()
 
 
 def emitted_text(compiled: CompiledFile, file: str, emit: str) -> str:

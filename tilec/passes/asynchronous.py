@@ -8,12 +8,13 @@ reads first share a channel. Everything is decided from the program's loops, loa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, warpgroup_rows
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots

@@ -9,11 +9,12 @@ cloned per use first, so that `i[:, None] >= i[None, :]` keeps two classes apart
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 

@@ -7,12 +7,13 @@ channel; copies of one load, which schedules make, fill the same ring at several
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import Unsuited, load_box
 from tilec.passes.products import ProductPlan, Products, Staged

@@ -7,7 +7,7 @@ the code does not do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilec.ir import exchanges as e
@@ -19,6 +19,7 @@ from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, AnyOf, Given, Launch, LaunchCondition
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.copies import described
 from tilec.passes.placement import Placement, is_inline_kind

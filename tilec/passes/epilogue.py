@@ -7,9 +7,9 @@ c[i, j] = relu(acc + bias[j])               accumulators are the only tile that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tilec.ir import tile_ir as t
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, is_inline_kind
 from tilec.passes.products import Products

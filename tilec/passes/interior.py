@@ -10,11 +10,12 @@ some trip; so does the presence of a whole span. `end` and `first` are Syms, flo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import Definitions
 
 

@@ -13,7 +13,9 @@ behind copies of operands), and those for every size and address behind them. Wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -32,6 +34,7 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     copies,
     eliminate_dead,
@@ -47,7 +50,6 @@ from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import Axes, classify
 from tilec.passes.boxes import Unsuited
-from tilec.passes.decisions import describe
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.placement import Placement, place
@@ -75,7 +77,8 @@ class Lowered:
     target: TargetPlan
     workspace: tuple[Workspace, ...]
     workspace_bytes: Sym
-    decisions: tuple[Mapping[str, object], ...]
+    described: tuple[Callable[[], Mapping[str, object]], ...]
+    """what was decided, variant by variant: most compilations do not ask"""
     programs: tuple[t.Program, ...]
     """for each kernel the program that it is of: tile sizes differ"""
     warnings: tuple[Diagnostic, ...] = ()
@@ -83,6 +86,11 @@ class Lowered:
     """tensors of the workspace beside the program's own"""
     spare: Spare | None = None
     copies: tuple[copies.Copies, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[Mapping[str, object], ...]:
+        """What was decided, variant by variant, for the manifest."""
+        return tuple(describe() for describe in self.described)
 
 
 def run(
@@ -104,7 +112,7 @@ def run(
     kernels: list[k.Kernel] = []
     programs: list[t.Program] = []
     steps: list[Step] = []
-    decisions: list[Mapping[str, object]] = []
+    described: list[Callable[[], Mapping[str, object]]] = []
     warnings: list[Diagnostic] = []
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
@@ -171,8 +179,18 @@ def run(
                     launch = replace(launch, before=(*launch.before, one))
             launches.append(launch)
             own = None if form.program is program else form.program.tiles
-            decisions.append(
-                describe(nest, placement, variant, kernel, launches[-1], form.schedule, reason, own)
+            described.append(
+                partial(
+                    _described,
+                    nest,
+                    placement,
+                    variant,
+                    kernel,
+                    launch,
+                    form.schedule,
+                    reason,
+                    own,
+                )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         if longer:
@@ -193,7 +211,7 @@ def run(
         TargetPlan(target.arch, tuple(steps)),
         workspace,
         total,
-        tuple(decisions),
+        tuple(described),
         tuple(programs),
         tuple(warnings),
         temps,
@@ -213,6 +231,13 @@ class _Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+
+
+def _described(*decided: Any) -> Mapping[str, object]:
+    """A variant for the manifest, described when somebody asks."""
+    from tilec.passes.decisions import describe
+
+    return describe(*decided)
 
 
 def _no_snapshot(name: str, result: object) -> None:

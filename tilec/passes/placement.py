@@ -8,10 +8,11 @@ live across a reduction (measured on row kernels: half the registers).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import Definitions, all_ops, operands
 
 COSTS = {

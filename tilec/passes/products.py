@@ -9,12 +9,13 @@ too; a nest that reduces along columns, or feeds accumulators to another product
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.layouts import AxisLayout, fragment_columns, fragment_rows
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes, AxisClass
 from tilec.passes.placement import from_memory
 from tilec.passes.uses import Definitions, all_ops

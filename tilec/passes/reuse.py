@@ -7,12 +7,12 @@ for i, j in parallel(M by 16, N by 64): … a[i, k] @ b[k, j]        with M <= 1
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import product
 from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.channels import Channel
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Target

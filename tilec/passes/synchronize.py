@@ -9,11 +9,12 @@ In a loop the end of one trip meets the start of the next, so that a buffer whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir import tile_ir as t
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 
 
 def syms_of(op: t.Op) -> Iterator[Sym]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import LaunchCondition
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.products import Products
 from tilec.passes.windows import Window
 

@@ -7,12 +7,11 @@ of the vector (weights) is read by two neighbouring vectors, out of which the el
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import Aligned
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

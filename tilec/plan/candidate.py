@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, TypeAlias, cast
 
 from tilec.ir.dtypes import DType
 from tilec.ir.selection import GENERAL, Point
+from tilec.lazy_dataclass import dataclass
 
 Static = int | float | bool | DType
 """Value of a bracket parameter."""

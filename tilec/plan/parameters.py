@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import product
 from typing import Literal, cast
 
 from tilec.ir.dtypes import DTYPES, DType
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.candidate import Candidate, Choice, Static
 from tilec.plan.constants import ConstantFault, fold_binary
 from tilec.source.diagnostics import Sink

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tilec.lazy_dataclass import dataclass
 from tilec.source.codes import CODES, exit_code
 from tilec.source.text import Span
 

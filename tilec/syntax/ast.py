@@ -5,9 +5,10 @@ Every node carries the span of its text; two nodes are equal iff they say the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
+from tilec.lazy_dataclass import dataclass
 from tilec.source.text import NOWHERE, Source, Span
 
 

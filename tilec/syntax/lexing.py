@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Label, TileError, fail
 from tilec.source.text import Source, Span
 from tilec.syntax.ast import Comment

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Label, Sink, TileError, fail
 from tilec.source.text import Source, Span
 from tilec.syntax.ast import Const, Fn, Import, Kernel, Module

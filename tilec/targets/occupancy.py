@@ -7,9 +7,9 @@ sm_80) with 1 KB more for the system from sm_80 on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from tilec.lazy_dataclass import dataclass
 from tilec.targets.table import Target
 
 Limiter = Literal["registers", "shared memory", "warps", "CTAs", "none"]

@@ -7,10 +7,11 @@ Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DType
+from tilec.lazy_dataclass import dataclass
 
 PRODUCT_TILES = (128, 128, 64)
 """`auto` tile sizes of a product where one warp multiplies."""

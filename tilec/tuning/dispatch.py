@@ -7,9 +7,9 @@ is dropped whose sizes lose least by taking the best of the others. The untuned 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilec.ir.selection import Number, Point
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.candidate import Choice, Dispatch
 from tilec.tuning.records import Found, choice_name
 

@@ -17,12 +17,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tilec.ir.dtypes import DTYPES, DType
 from tilec.ir.selection import Number, distance
+from tilec.lazy_dataclass import dataclass
 from tilec.plan.candidate import Choice
 from tilec.source.diagnostics import fail
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Apply, Sym, Var, sym_max, sym_min
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import term_axes
 from tilec.passes.lower.context import Context, converted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -12,6 +12,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.kernel_wmma import Sums
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
 from tilec.passes.lower.merging import Merge

@@ -14,12 +14,13 @@ cost two or three. A division by what all elements have in common becomes two mu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BF16, F32
+from tilec.lazy_dataclass import dataclass
 
 
 @dataclass

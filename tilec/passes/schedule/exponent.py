@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
 from tilec.passes.uses import Definitions, all_ops, operands

@@ -14,12 +14,13 @@ trips gives its initial values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
 from tilec.passes.schedule.order import rows_first
