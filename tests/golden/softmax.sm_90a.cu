@@ -1112,9 +1112,10 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   }
 }
 
-template <int kStepsC, int kThreadsC>
+template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
+  constexpr int kStepsC = 4;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1194,7 +1195,134 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   }
 }
 
+template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
+  constexpr int kStepsC = 8;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> max_row_partial;
+    SharedArray<float, kThreadsC / 32> sum_e_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+
+  // softmax.tile:4  row = x[r, :].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
+    }
+  }
+
+  // softmax.tile:5  e = exp(row - max(row))
+  float max_row = OpMax<float>::identity();
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
+    }
+  }
+  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
+  if (thread % 32 < 1) {
+    shared.max_row_partial[thread / 32] = max_row;
+  }
+  __syncthreads();  // max_row_partial is written before it is read
+  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
+
+  // softmax.tile:6  y[r, :] = e / sum(e)
+  float sum_e = OpSum<float>::identity();
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        sum_e += e;
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      }
+    }
+  }
+  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
+  if (thread % 32 < 1) {
+    shared.sum_e_partial[thread / 32] = sum_e;
+  }
+  __syncthreads();  // sum_e_partial is written before it is read
+  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
+  bf16_t* const y_at = y + int64_t{C} * r;
+  const Divisor by_sum_e = divisor(sum_e);
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      Vector<float, kWidthC> y_out;
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 512;
@@ -1212,22 +1340,37 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
       max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -1239,16 +1382,29 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
         sum_e += e;
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
       }
     }
   }
@@ -1260,10 +1416,10 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
   sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       Vector<float, kWidthC> y_out;
       const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
@@ -1274,10 +1430,26 @@ __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf1
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      }
+    }
   }
 }
 
-__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 1024;
@@ -1295,22 +1467,37 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    x_tile[c_step] = {};
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
       max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -1318,16 +1505,29 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
       const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row_near);
         sum_e += e;
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          sum_e += e;
+        }
       }
     }
   }
@@ -1344,10 +1544,10 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
       shared.max_row_partial, max_row);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < C) {
+  if (C >= kThreadsC * 64) {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
       Vector<float, kWidthC> y_out;
       const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
@@ -1358,10 +1558,26 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      }
+    }
   }
 }
 
-__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 2048;
@@ -1525,7 +1741,7 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -1630,7 +1846,7 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -1750,7 +1966,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kThreadsC = 512;
@@ -1871,8 +2087,8 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   }
 }
 
-__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
+__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
+    bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kThreadsC = 1024;
   constexpr int kLanesC = 32;
@@ -1994,7 +2210,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kThreadsC, int kCluster>
-__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -2149,7 +2365,7 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -2225,7 +2441,7 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -2310,7 +2526,7 @@ __device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 16;
   constexpr int kThreadsC = 1024;
@@ -2397,7 +2613,7 @@ __device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_15(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -2503,32 +2719,32 @@ softmax_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_2</*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 softmax_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_3</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_3</*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3(x, y, R, C);
+  softmax_body_4(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4(x, y, R, C);
+  softmax_body_5(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2536,50 +2752,50 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_5(x, y, R, C, item_counter);
+  softmax_body_6(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_body_7</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_7</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_7</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_8</*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_8</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_8</*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8(x, y, R, C);
+  softmax_body_9(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_9(x, y, R, C);
+  softmax_body_10(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2587,7 +2803,7 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c81913_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_10</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
+  softmax_body_11</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void
@@ -2595,32 +2811,32 @@ __cluster_dims__(8, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_10</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
+  softmax_body_11</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_11(x, y, R, C);
+  softmax_body_12(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_12</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_13</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_12</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_13</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_13(x, y, R, C);
+  softmax_body_14(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_14(x, y, R, C);
+  softmax_body_15(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(32, resident_ctas(32, 1))

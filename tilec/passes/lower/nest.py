@@ -81,7 +81,9 @@ def lower_nest(
     reject_hazards(context)
     fast = next((a for a in variant.level.axes.values() if a.vectorised), None)
     if variant.merged and fast is not None:
-        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent)
+        # clusters exchange what they count quickly enough: there the registers are worth more
+        alone = variant.level.ctas == 1
+        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent, alone)
     for axis in variant.level.axes.values():
         for word in (
             axis.coordinate,
