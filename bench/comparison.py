@@ -1,4 +1,4 @@
-"""The verified times of samples beside PyTorch on the same inputs: `tilec run --bench --against torch --json` of each, as one table.
+"""The verified times of samples beside PyTorch on the same inputs: `tilec run --bench --against torch --json -` of each, as one table.
 
 usage: python bench/comparison.py [--out FILE]
 
@@ -30,7 +30,7 @@ CASES = (
 
 def measured(file: str, kernel: str) -> dict[str, Any]:
     """What one run says; `failed` in place of times where it does not verify."""
-    words = ["run", f"samples/{file}", kernel, "--bench", "--against", "torch", "--json"]
+    words = ["run", f"samples/{file}", kernel, "--bench", "--against", "torch", "--json", "-"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     ran = subprocess.run(
         [sys.executable, "-m", "tilec", *words],

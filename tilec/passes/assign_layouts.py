@@ -44,6 +44,8 @@ from tilec.passes.windows import Window, window_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
 
+FILLED_STREAMS = 4
+"""Rows read and written up to which a CTA has registers for the vectors that a walk without masks has under way."""
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
 
@@ -529,8 +531,11 @@ class Assignment:
         """Whether rows that fill a level have walks of their own."""
         if "filled_rows" not in self.target.features or not self._row_steps(level):
             return False
-        several = self._row_steps(level) >= 8 and "filled_ctas" in self.target.features
-        return level.ctas > 1 or several
+        if level.ctas > 1:
+            return True
+        streams = self._streams() + sum(isinstance(op, t.Store) for op in self.ops)
+        steps = self._row_steps(level)
+        return "filled_ctas" in self.target.features and steps >= 8 and streams <= FILLED_STREAMS
 
     def _merges(self, level: Level, batch: int) -> bool:
         """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough

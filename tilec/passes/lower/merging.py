@@ -39,15 +39,9 @@ class Merge:
 
 
 def merges(
-    block: t.Block,
-    definitions: Definitions,
-    placement: Placement,
-    math: str,
-    extent: Sym,
-    spreads: bool = True,
+    block: t.Block, definitions: Definitions, placement: Placement, math: str, extent: Sym
 ) -> dict[int, Merge]:
-    """The pairs of a block that holds rows of `extent` elements, by the ids of both results; with `spreads` also those of the second
-    form, whose counts and means cost more registers."""
+    """The pairs of a block that holds rows of `extent` elements, by the ids of both results."""
     found: dict[int, Merge] = {}
     if math != "fast":
         return found
@@ -59,9 +53,9 @@ def merges(
         if first.out.id in found or not (_is_plain(first) and _is_plain(second)):
             continue
         between = ops[n + 1 : later]
-        merge = _exponentials(first, second, definitions)
-        if merge is None and spreads:
-            merge = _spread(first, second, definitions, extent)
+        merge = _exponentials(first, second, definitions) or _spread(
+            first, second, definitions, extent
+        )
         if merge is not None and _is_free(merge, between, placement):
             found[first.out.id] = found[second.out.id] = merge
     return found

@@ -81,9 +81,7 @@ def lower_nest(
     reject_hazards(context)
     fast = next((a for a in variant.level.axes.values() if a.vectorised), None)
     if variant.merged and fast is not None:
-        # clusters exchange what they count quickly enough: there the registers are worth more
-        alone = variant.level.ctas == 1
-        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent, alone)
+        context.merges = merges(nest.body, definitions, placement, program.math, fast.extent)
     for axis in variant.level.axes.values():
         for word in (
             axis.coordinate,
