@@ -24,16 +24,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 STREAMING = {
-    "vector_add": ("N=67108864",),
-    "softmax": ("R=16384", "C=8192"),
-    "rms_norm": ("R=16384", "C=8192"),
-    "layer_norm": ("R=16384", "C=8192"),
-    "rms_norm_residual": ("R=16384", "C=8192"),
-    "softmax_backward": ("R=16384", "C=8192"),
-    "swiglu": ("R=16384", "C=8192"),
-    "rope": ("T=16384", "H=32", "D=128"),
-    "transpose": ("M=16384", "N=8192"),
-    "dropout": ("N=134217728",),
+    "vector_add": ("N=134217728",),
+    "softmax": ("R=32768", "C=8192"),
+    "rms_norm": ("R=32768", "C=8192"),
+    "layer_norm": ("R=32768", "C=8192"),
+    "rms_norm_residual": ("R=32768", "C=8192"),
+    "softmax_backward": ("R=32768", "C=8192"),
+    "swiglu": ("R=32768", "C=8192"),
+    "rope": ("T=65536", "H=32", "D=128"),
+    "transpose": ("M=32768", "N=8192"),
+    "dropout": ("N=268435456",),
     "cast_fp8_rows": ("R=32768", "C=8192"),
     "residual_norm_fp8": ("R=32768", "C=8192"),
 }

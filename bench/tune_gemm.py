@@ -85,7 +85,12 @@ def plant(choice: Mapping[str, Any], cu: str) -> str:
     fault = PLANTED.get((choice.get("BM", 0), choice.get("BN", 0)))
     if fault is None:
         return cu
-    return re.sub(r"(_body(?:_\d+)?\([^{;]*\) \{\n)", lambda found: f"{found[1]}  {fault[1]}\n", cu)
+
+    def changed(found: re.Match[str]) -> str:
+        product = "int N" in found[0]  # and not a body that copies an operand
+        return f"{found[0]}  {fault[1]}\n" if product else found[0]
+
+    return re.sub(r"_body(?:_\d+)?\([^{;]*\) \{\n", changed, cu)
 
 
 def survive(options: argparse.Namespace) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def _one_size(ready: Ready) -> CallSizes:
 def _launched(ready: Ready, sizes: CallSizes, text: str) -> Launched:
     arrays = inputs(Job(ready.source, sizes, beyond=True), ready.kernel.program)
     return Launched(
-        replace(ready.kernel, lowered={}, manifest={}),
+        replace(ready.kernel, lowered={}, describe=None),
         library_path(text, ready.built),
         sizes,
         arrays,
@@ -122,7 +122,7 @@ def _seeded(ready: Ready, line: str, instead: str, sizes: CallSizes, arch: str) 
     scalars = dict(_scalars(ready))
     whole = replace(sizes, scalars=scalars)
     arrays = make_inputs(ready.kernel.program, whole.numbers, scalars, SEED)
-    kernel = replace(ready.kernel, lowered={}, manifest={})
+    kernel = replace(ready.kernel, lowered={}, describe=None)
     return Launched(kernel, library_path(changed, built), whole, arrays)
 
 
