@@ -309,3 +309,84 @@ def test_scores_that_others_read_are_the_scores(power: int, folder: Path) -> Non
     ran, arrays = run(program, change)
     s = arrays["q"].astype(np.float64) @ arrays["k"].astype(np.float64).T
     np.testing.assert_array_equal(ran.outputs["lse"], (s > 0).sum(axis=1))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("column", [0, 5, 66, 199])
+def test_one_element_takes_its_row_far(column: int, sign: int, folder: Path) -> None:
+    """A vote on what each thread holds sees what the maximum of the whole row will be, whichever lane holds it."""
+
+    def change(arrays: Arrays) -> None:
+        q, k = arrays["q"], arrays["k"]
+        q[:] = 0
+        q[:, 0] = 1
+        k[:] = 0
+        k[:, 0] = -(2.0**60) if sign < 0 else 0
+        k[column, 0] = sign * 2.0**40
+
+    ran, arrays = run(compiled(attention(), folder), change)
+    v = arrays["v"].astype(np.float64)
+    wanted = np.broadcast_to(v[column], ran.outputs["o"].shape)
+    np.testing.assert_allclose(ran.outputs["o"], wanted, rtol=2.0**-8, atol=1e-30)
+
+
+def test_warps_vote_before_lanes_exchange(folder: Path) -> None:
+    text = compiled(attention(), folder).file.cu
+    body = text[text.index("for (int j_tile") :]
+    assert body.index("= any_lane(") < body.index("lane_reduce<OpMax") < body.index("seldom();")
+    # the usual factor stands in front of the branch, the other one in it
+    assert body.index("] = in_bits;") < body.index("seldom();") < body.index("? s_2 : in_bits;")
+
+
+@pytest.mark.parametrize("keys", [1, 63, 64, 65, 128])
+def test_a_whole_first_tile_passes_its_masks_by(keys: int, folder: Path) -> None:
+    program = compiled(attention(), folder)
+    first = program.file.cu
+    first = first[: first.index("for (int j_tile = 0")]
+    question = first.rindex("if (T - 64 >= 0) {")
+    whole, masked = first[question:].split("} else {", 1)
+    assert "-INFINITY" not in whole and "-INFINITY" in masked
+    kept: Arrays = {}
+
+    def change(arrays: Arrays) -> None:
+        exact(arrays)
+        kept.update(arrays)
+
+    ran = program.run({"S": S, "T": keys, "scale": 0.125}, change)
+    close(ran, kept, 0.125)
+
+
+def test_rows_are_divided_by_once(tmp_path: Path) -> None:
+    """A quotient by what a row has in common is as close as any, over the full range of float32."""
+    text = """kernel k(a: bf16[M, 64], b: bf16[64, N], d: f32[M]) -> c: f32[M, N]:
+    for i, j in parallel(M by 64, N by 64):
+        acc = zeros(f32, i, j)
+        w = full(f32, inf, i)
+        for k in range(64 by 64):
+            acc += a[i, k] @ b[k, j]
+            w = minimum(w, d[i])
+        c[i, j] = acc / where(w == 0.0, 1.0, w)[:, None]
+"""
+    (tmp_path / "k.tile").write_text(text, encoding="utf-8")
+    program = Program(tmp_path / "k.tile")
+    assert "divisor_reciprocal(" in program.file.cu
+    kept: Arrays = {}
+
+    def change(arrays: Arrays) -> None:
+        random = np.random.default_rng(11)
+        arrays["a"][:] = random.integers(-3, 4, arrays["a"].shape)
+        arrays["b"][:] = random.integers(-3, 4, arrays["b"].shape)
+        sizes = np.float32(2.0) ** random.integers(-120, 120, arrays["d"].shape).astype(np.float32)
+        arrays["d"][:] = sizes * random.choice(np.array([1, -1.5, 1.25], np.float32), sizes.shape)
+        arrays["d"][:4] = [0, 2.0**-130, -3e38, 1.0]
+        kept.update(arrays)
+
+    ran = program.run({"M": 70, "N": 66}, change)
+    a, b, d = (kept[n].astype(np.float64) for n in "abd")
+    with np.errstate(over="ignore"):
+        wanted = (a @ b / np.where(d == 0, 1, d)[:, None]).astype(np.float32)
+    step = np.spacing(np.maximum(np.abs(wanted), np.float32(2.0**-126)))
+    found = ran.outputs["c"]
+    finite = np.isfinite(wanted)
+    assert (np.abs(found[finite] - wanted[finite]) <= 3 * step[finite]).all()
+    assert (found[~finite] == wanted[~finite]).all()
