@@ -31,10 +31,6 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-FEW_REGISTERS = 128
-FEW_REGISTERS_TO_COPY = 40
-"""Below so many for a thread that computes, or for one that copies, none holds what some instructions give again."""
-
 _FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure")
 _NESTED = (
     k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles,
@@ -91,7 +87,6 @@ class KernelWriter:
     def __init__(self, kernel: k.Kernel, facts: Facts):
         self.kernel = kernel
         self._axes: tuple[k.LoopAxis, ...] | None = None
-        self._few_registers = False
         self._last: tuple[str, int] | None = None
         constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
         self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
@@ -150,9 +145,7 @@ class KernelWriter:
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
-                around = "\n".join(
-                    instance_loop(self.kernel, self.renderer, words, not self._few_registers)
-                )
+                around = "\n".join(instance_loop(self.kernel, self.renderer, words, op.keep))
                 text = macro(op, self, around, inner)
             case e.InstanceQueue():
                 inner = self.block(op.body)
@@ -160,11 +153,7 @@ class KernelWriter:
                 around = "\n".join(queue_loop(self.kernel, self.renderer, words))
                 text = macro(op, self, around, inner)
             case a.Roles():
-                self._few_registers = 0 < op.producer_registers < FEW_REGISTERS_TO_COPY
-                producer = self.block(op.producer)
-                self._few_registers = 0 < op.consumer_registers < FEW_REGISTERS
-                consumer = self.block(op.consumer)
-                self._few_registers = False
+                producer, consumer = self.block(op.producer), self.block(op.consumer)
                 by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
                 text = macro(op, self, producer, consumer, by_warpgroup)
         return comment + text.strip("\n")

@@ -305,9 +305,11 @@ class Renew(Op):
 
 @dataclass(frozen=True)
 class Instances(Op):
-    """The body for each instance of the nest that falls to this CTA, or to its cluster."""
+    """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
+    numbers are divided by from one to the next."""
 
     body: tuple[Op, ...]
+    keep: bool = True
 
     @property
     def reads(self) -> tuple[str, ...]:

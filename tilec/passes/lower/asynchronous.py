@@ -32,6 +32,10 @@ PRODUCERS = 128
 """Threads behind the consumers: registers are dealt out to whole warpgroups."""
 
 
+KEEPS_DIVISORS = (40, 128)
+"""Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again."""
+
+
 class Roles:
     """Names of rings and barriers of one nest, the producer's ops, and what lowering of the consumers asks for."""
 
@@ -104,7 +108,11 @@ class Roles:
         context.scalars, context.value_names = scalars, names
         context.names.used = words
         body, context.out = tuple(context.out), outer
-        return (*self._declarations(filled=False), *self.policies.values(), a.Instances(body))
+        return (
+            *self._declarations(filled=False),
+            *self.policies.values(),
+            self._instances(body, 0),
+        )
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
@@ -234,6 +242,11 @@ class Roles:
 
     # ---- the consumers
 
+    def _instances(self, body: tuple[k.Op, ...], role: int) -> a.Instances:
+        """The loop over instances of the producer (0) or of the consumers (1)."""
+        registers = self.form.registers[role]
+        return a.Instances(body, not 0 < registers < KEEPS_DIVISORS[role])
+
     def consumer(self, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         """Rings, and the lowered body for each instance; then what is still to leave."""
         before: list[k.Op] = []
@@ -247,7 +260,7 @@ class Roles:
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]
-        return (*self._declarations(filled=True), *before, a.Instances(body), *after)
+        return (*self._declarations(filled=True), *before, self._instances(body, 1), *after)
 
     def store(self, op: t.Store) -> bool:
         """Let a tile leave by bulk copies; says whether it does."""
