@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -84,6 +85,7 @@ def commit() -> str:
 def record(path: Path, options: argparse.Namespace, tally: Tally, seconds: float, at: str) -> None:
     """The run so far as JSON; `at` is the commit that it began with."""
     document = {
+        "command": shlex.join(["python", "-m", "tests.fuzz", *sys.argv[1:]]),
         "programs": tally.programs,
         "seed": options.seed,
         "kernels": tally.kernels,

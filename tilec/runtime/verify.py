@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.forked import cores
 from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import Program, Tensor
 from tilec.reference.bounds import Comparison, compare
@@ -23,8 +26,11 @@ from tilec.source.diagnostics import TileError, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 
-BLOCK = 1 << 22
-"""Elements compared at a time."""
+BLOCK = 1 << 20
+"""Elements compared at a time, by one thread."""
+
+MOST_THREADS = 16
+"""Of a comparison: each has 100 MB of a block's float64 values."""
 
 MOST_ELEMENTS = 1 << 28
 """Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
@@ -285,11 +291,11 @@ def _compare_flat(
     actual: Array, expected: Array, bound: BoundOf, dtype: DType, tolerance: Tolerance
 ) -> Comparison:
     """The comparison with the worst element's place in row-major order."""
-    total: Comparison | None = None
     flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
-    for first in range(0, max(1, flat_expected.size), BLOCK):
+
+    def block(first: int) -> Comparison:
         part = slice(first, first + BLOCK)
-        one = compare(
+        return compare(
             flat_actual[part],
             flat_expected[part],
             bound(part),
@@ -297,7 +303,17 @@ def _compare_flat(
             rtol=tolerance.rtol,
             atol=tolerance.atol,
         )
-        total = _joined(total, one, first)
+
+    firsts = range(0, max(1, flat_expected.size), BLOCK)
+    workers = min(len(firsts), cores(), MOST_THREADS)
+    total: Comparison | None = None
+    # NumPy lets go of the interpreter's lock while it computes
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        compared: Iterator[Comparison] = (
+            map(block, firsts) if pool is None else pool.map(block, firsts)
+        )
+        for first, one in zip(firsts, compared, strict=True):
+            total = _joined(total, one, first)
     assert total is not None
     return total
 
