@@ -33,8 +33,8 @@ from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.lower.names import Names, Spelling
-from tilec.passes.lower.vectors import SHIFTED_ACCESS
 from tilec.passes.uses import Definitions
+from tilec.passes.windows import SHIFTED_ACCESS
 from tilec.targets.rates import copy_cost
 from tilec.targets.table import Target
 

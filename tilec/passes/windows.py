@@ -13,6 +13,10 @@ from tilec.ir.launch import Aligned
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 
+SHIFTED_ACCESS = {1: 8, 2: 8}
+"""Bytes of one access where a row's vectors lie across two aligned ones, by the size of an element (16 for larger ones): narrower
+accesses need fewer selections to shift what they brought, and more passes of the L1 cache."""
+
 
 @dataclass(frozen=True)
 class Window:

@@ -9,10 +9,7 @@ from tilec.ir.dtypes import I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.passes.lower.access import Address, Guards, coordinate
 from tilec.passes.lower.context import Context
-
-SHIFTED_ACCESS = {1: 8, 2: 8}
-"""Bytes of one access where a row's vectors lie across two aligned ones, by the size of an element (16 for larger ones): narrower
-accesses need fewer selections to shift what they brought, and more passes of the L1 cache."""
+from tilec.passes.windows import SHIFTED_ACCESS
 
 
 def vector_access(address: Address, fast: k.LoopAxis) -> bool:
