@@ -215,7 +215,7 @@ class Assignment:
         if fast.static and fast.capacity is not None:
             return [(self._static(width, fast.capacity), None)]
         result: list[tuple[Level, tuple[Sym, Sym] | None]] = []
-        others = prod(self._capacity(slot[0]) for slot in self.slots[1:])
+        others = prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
         limit = fast.capacity
         if others == 1:
             previous = 0
@@ -354,7 +354,7 @@ class Assignment:
     def _static(self, width: int, capacity: int) -> Level:
         """One level for static tiles: threads for about four vectors each, first along the fast class."""
         vectors = -(-capacity // width)
-        rest = prod(self._capacity(slot[0]) for slot in self.slots[1:])
+        rest = prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
         total = vectors * rest
         per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
         preferred = _power(min(-(-total // per_thread), 256))
