@@ -109,9 +109,6 @@ class LaunchDependents(k.Op):
 class ReadyBarriers(k.Op):
     """One thread of the CTA initialises the kernel's barriers; a cluster's barrier behind it makes them known."""
 
-    slots: tuple[tuple[str, int], ...]
-    """(barrier, slots)"""
-
 
 @dataclass(frozen=True)
 class ExpectSent(k.Op):

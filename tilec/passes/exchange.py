@@ -81,7 +81,7 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
     body[wait : wait + 1] = [e.ClusterWait(memory=True), e.ExpectSent(tuple(expected), slot)]
     body[0] = e.ClusterArrive(memory=True)
     barriers = tuple(Barrier(name, slots, 1) for name in names)
-    ready = e.ReadyBarriers(tuple((b.name, b.slots) for b in barriers))
+    ready = e.ReadyBarriers()
     return replace(
         kernel,
         body=(ready, *body),
