@@ -82,13 +82,20 @@ def instance_loop(
     instances = product(tuple(d.trips for d in grid))
     walked = replace(kernel, grid=grid, instances=instances)
     divisors: dict[str, str] = {}
+    # what is made anew in each instance passes through what the compiler cannot see into, so that it takes nothing out of the loop
+    prepared: list[str] = []
     if grid[-1].uneven:
         longest, others = grid[-1], replace(walked, grid=grid[:-1])
+        workers = step if keep else "workers"
         trips = render.sym(longest.trips).text
-        counts = f"{step}, {trips}, {render.sym(product(tuple(d.trips for d in grid[:-1]))).text}"
+        counts = (
+            f"{workers}, {trips}, {render.sym(product(tuple(d.trips for d in grid[:-1]))).text}"
+        )
         lines = decode(others, render, words, "place.other", divisors=divisors)
-        head = [
-            "for (int turn = 0;; ++turn) {",
+        head = "for (int turn = 0;; ++turn) {"
+        prepared = [] if keep else [f"int workers = {step};", "renew(workers);"]
+        prepared.append(f"const IntDivisor {longest.name}_by = uneven_divisor({counts});")
+        found = [
             f"const UnevenPlace place = uneven_place(turn, {first}, {counts}, {longest.name}_by);",
             "if (place.trip < 0) break;",
             f"const int {longest.name} = place.trip;",
@@ -96,24 +103,15 @@ def instance_loop(
     else:
         lines = decode(walked, render, words, number, divisors=divisors)
         total = render.sym(instances).at(4)
-        head = [f"for (int {number} = {first}; {number} < {total}; {number} += {step}) {{"]
-    made = {name: f"int_divisor({of})" for name, of in divisors.items()}
-    if grid[-1].uneven:
-        made[f"{grid[-1].name}_by"] = f"uneven_divisor({counts})"
-    before = [f"const IntDivisor {name} = {of};" for name, of in made.items()]
+        head = f"for (int {number} = {first}; {number} < {total}; {number} += {step}) {{"
+        found = []
     if keep:
-        return [*before, *head, *lines, *tail]
-    # what is divided by passes through what the compiler cannot see into, so that it takes nothing out of the loop
-    opened = next(n for n, line in enumerate(head) if line.endswith("{")) + 1
-    first_lines, head = head[:opened], head[opened:]
-    if grid[-1].uneven:
-        by = f"const IntDivisor {grid[-1].name}_by = {made[f'{grid[-1].name}_by']};"
-        head = [f"int workers = {step};", "renew(workers);", by, *head]
-        head = [line if line.startswith("int ") else line.replace(step, "workers") for line in head]
+        kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
+        return [*kept, *prepared, head, *found, *lines, *tail]
     for name, of in divisors.items():
-        head += [f"int {name}_now = {of};", f"renew({name}_now);"]
-        head.append(f"const IntDivisor {name} = int_divisor({name}_now);")
-    return [*first_lines, *head, *lines, *tail]
+        found += [f"int {name}_now = {of};", f"renew({name}_now);"]
+        found.append(f"const IntDivisor {name} = int_divisor({name}_now);")
+    return [head, *prepared, *found, *lines, *tail]
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:

@@ -94,10 +94,14 @@ class SharedBuffer:
 
     @property
     def bytes(self) -> int:
-        """Bytes, up to a multiple of 16. A pair of a value and a coordinate is as wide as the wider of both, twice."""
+        """Bytes, up to a multiple of 16."""
+        return -(-self.count * self.element_bytes // 16) * 16
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element. A pair of a value and a coordinate is as wide as the wider of both, twice."""
         width = self.rep.bits // 8
-        element = 2 * max(width, 4) if self.indexed else width
-        return -(-self.count * element // 16) * 16
+        return 2 * max(width, 4) if self.indexed else width
 
 
 @dataclass(frozen=True)

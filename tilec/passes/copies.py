@@ -28,6 +28,7 @@ from tilec.ir.launch import (
     Workspace,
     product,
 )
+from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.boxes import TensorBox, load_box
@@ -41,9 +42,6 @@ from tilec.targets.table import Target
 THREADS = 128
 VECTORS = 4
 """Of a thread: as many have loads under way at once."""
-
-INSTANCE_LIMIT = (1 << 31) - 1
-"""CTAs of one grid."""
 
 
 @dataclass(frozen=True)

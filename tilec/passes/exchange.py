@@ -25,14 +25,13 @@ from tilec.ir import kernel_ir as k
 from tilec.ir.asynchronous import Barrier
 from tilec.ir.dtypes import I32
 from tilec.ir.symbolic import Sym, Var
+from tilec.targets.occupancy import WARP
 
 EXCHANGE = "exchange"
 """Name of the first barrier."""
 
 TURN = Sym.of(Var("turn", "local"))
 """Number of the turn of a cluster that stays."""
-
-WARP = 32
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
             push = body[at]
             assert isinstance(push, e.StoreCluster)
             buffer = buffers[push.buffer]
-            total = total + _count(buffer, kernel) * _size(buffer)
+            total = total + _count(buffer, kernel) * buffer.element_bytes
             offset = _moved(push.offset, buffer, kernel, slots)
             body[at] = e.SendCluster(
                 push.buffer, offset, push.value, name, slot, number == 0, span=push.span
@@ -105,7 +104,7 @@ def _exchanges(kernel: k.Kernel) -> list[_Exchange]:
     for n, op in enumerate(body):
         match op:
             case e.StoreCluster():
-                if op.buffer in written or _size(buffers[op.buffer]) not in (4, 8):
+                if op.buffer in written or buffers[op.buffer].element_bytes not in (4, 8):
                     return []
                 pushes.append(n)
                 written.add(op.buffer)
@@ -134,12 +133,6 @@ def _meets(op: k.Op) -> bool:
 def _combines(op: k.Op) -> bool:
     """Whether all that an op reads of shared memory is the partial results that it combines."""
     return isinstance(op, k.Assign) and isinstance(op.value, k.WarpCombine)
-
-
-def _size(buffer: k.SharedBuffer) -> int:
-    """Bytes of an element."""
-    width = buffer.rep.bits // 8
-    return 2 * max(width, 4) if buffer.indexed else width
 
 
 def _count(buffer: k.SharedBuffer, kernel: k.Kernel) -> Sym:

@@ -382,6 +382,20 @@ class Body(AddressBuilder):
         return axis.layout.steps * sum(-(-bits // 32) for bits in vectors)
 
 
+def hold_in(
+    context: Context, value: t.Value, shown: t.Value, coords: Coords, name: str
+) -> k.Fragment:
+    """Registers for `value`, which hold the elements of `shown`: of itself, or of what stands for it meanwhile."""
+    body = Body(context, context.ordered(coords))
+    body.count(shown)
+    expr = body.value(shown, coords)
+    fragment = k.Fragment(name, expr.rep, body.axes)
+    context.out.append(k.Declare(fragment, None, span=value.span))
+    body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
+    context.fragments[value.id] = fragment
+    return fragment
+
+
 def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
     """A walk whose vectors an upper bound may cut: where the bound leaves all of the tile, a form without the cuts."""
     cuts = {

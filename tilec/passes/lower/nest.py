@@ -19,6 +19,7 @@ from tilec.passes.lower.asynchronous import Roles, with_roles
 from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
+    hold_in,
     not_compiled,
 )
 from tilec.passes.lower.context import Context, compute_type, converted
@@ -288,20 +289,7 @@ class _Statements:
             return
         if hold_masked(context, op, coords, name):
             return
-        self._evaluate_into(value, coords, name)
-
-    def _evaluate_into(
-        self, value: t.Value, coords: tuple[k.LoopAxis | None, ...], name: str
-    ) -> k.Fragment:
-        context = self.context
-        body = Body(context, context.ordered(coords))
-        body.count(value)
-        expr = body.value(value, coords)
-        fragment = k.Fragment(name, expr.rep, body.axes)
-        context.out.append(k.Declare(fragment, None, span=value.span))
-        body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
-        context.fragments[value.id] = fragment
-        return fragment
+        hold_in(context, value, value, coords, name)
 
     # ---- stores
 

@@ -16,7 +16,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL
 from tilec.passes.lower.access import Guards
-from tilec.passes.lower.body import Body
+from tilec.passes.lower.body import Body, hold_in
 from tilec.passes.lower.context import Context
 
 SELECTING = frozenset({"max", "min"})
@@ -32,14 +32,14 @@ def announce(context: Context, ops: list[t.Op]) -> None:
     """Note, for the rare subtractions of a block, the reductions of the block after whose partial results the warps may vote, and the
     rows that choose by the same condition."""
     here = {op.out.id: op for op in ops if isinstance(op, t.Reduce)}
-    for op in ops:
+    for n, op in enumerate(ops):
         if not is_rare(op):
             continue
         assert isinstance(op, t.Elementwise)
         row = _row_of(context, op.args[2])
         context.choices[op.out.id] = [
             later
-            for later in ops[ops.index(op) + 1 :]
+            for later in ops[n + 1 :]
             if isinstance(later, t.Elementwise) and _chooses(context, later, row)
         ]
         found = _reductions(context, op.args[2], here)
@@ -84,13 +84,13 @@ def subtract_rarely(
     choose by the same condition take their usual value in front of the branch."""
     tile = op.args[0]
     before = context.fragments.get(tile.id)
-    fragment = _held(context, tile, tile, coords, name)
+    fragment = hold_in(context, tile, tile, coords, name)
     rare = context.rare.get(op.out.id)
     condition = rare if rare is not None else _any_lane(_any_row(context, op))
     rows = context.choices.get(op.out.id, [])
     context.early |= {row.out.id for row in rows}
     usual = [
-        _held(
+        hold_in(
             context,
             row.out,
             row.args[2],
@@ -180,24 +180,6 @@ def _chooses(context: Context, op: t.Elementwise, row: t.Value) -> bool:
         and op.out.id in context.placement.held
         and bool(context.placement.sinks.get(op.out.id))
     )
-
-
-def _held(
-    context: Context,
-    value: t.Value,
-    shown: t.Value,
-    coords: tuple[k.LoopAxis | None, ...],
-    name: str,
-) -> k.Fragment:
-    """Registers for `value`, which hold `shown`."""
-    body = Body(context, context.ordered(coords))
-    body.count(shown)
-    expr = body.value(shown, coords)
-    fragment = k.Fragment(name, expr.rep, body.axes)
-    context.out.append(k.Declare(fragment, None, span=value.span))
-    body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
-    context.fragments[value.id] = fragment
-    return fragment
 
 
 def _assign(

@@ -33,8 +33,8 @@ def hold_masked(
         return False
     plain, needs = found
     value = op.outs[0]
-    masked_body = Body(context, context.ordered(coords))
-    fragment = k.Fragment(name, plain.type.dtype, masked_body.axes)
+    axes = context.ordered(coords)
+    fragment = k.Fragment(name, plain.type.dtype, axes)
     context.out.append(k.Declare(fragment, None, span=value.span))
     conditions = tuple(
         k.Apply("ge", (context.index(need), k.Literal_(0, I32)), BOOL) for need in needs
@@ -43,7 +43,7 @@ def hold_masked(
     for shown in (plain, value):
         outer, context.out = context.out, []
         context.limits.append({})
-        body = Body(context, context.ordered(coords))
+        body = Body(context, axes)
         body.count(shown)
         expr = body.value(shown, coords)
         assert expr.rep == fragment.rep
