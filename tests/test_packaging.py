@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tilec
-from tilec import resources
+from tilec import packaging, resources
 
 ROOT = Path(__file__).resolve().parents[1]
 ASK = """
@@ -25,6 +25,22 @@ for kind, name in (("grammar", "tile.lark"), ("templates", "probe.jinja"), ("std
     assert text, name
     print(resource_path(kind, name))
 """
+
+
+def test_tables_are_built_with_what_the_build_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip installs what a build needs apart, and says where by PYTHONPATH: `pip install .` into an empty environment has lark there
+    alone."""
+    given = str(tmp_path / "given")
+    ran: list[dict[str, str]] = []
+    monkeypatch.setattr(packaging.subprocess, "run", lambda *_, env, **__: ran.append(env))
+    monkeypatch.setenv("PYTHONPATH", given)
+    packaging.build_tables(tmp_path)
+    monkeypatch.delenv("PYTHONPATH")
+    packaging.build_tables(tmp_path)
+    paths = [env["PYTHONPATH"] for env in ran]
+    assert paths == [os.pathsep.join((str(tmp_path.resolve()), given)), str(tmp_path.resolve())]
 
 
 @pytest.fixture(scope="module")

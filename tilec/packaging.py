@@ -42,6 +42,8 @@ def build_tables(copied: Path) -> None:
     Raises subprocess.CalledProcessError if the grammar has a conflict.
     """
     folder = str(copied.resolve())
-    environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+    # what pip built for the build alone, such as lark, is on the path that it set
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "tilec.syntax.tables"]
     subprocess.run(command, check=True, env=environment, cwd=folder)
