@@ -88,6 +88,8 @@ class Body(AddressBuilder):
         context = self.context
         if value.type.rank == 0:
             return context.scalar(value)
+        if value.id in context.usual:
+            return self.value(context.usual[value.id], coords)
         fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
             self.held[fragment.name] = fragment

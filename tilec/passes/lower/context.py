@@ -15,6 +15,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
+from tilec.passes.lower.choices import Chosen
 from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
@@ -91,8 +92,10 @@ class Context:
     """rare subtractions by the reduction whose partial results say that one may be needed"""
     rare: dict[int, k.Expr] = field(default_factory=dict)
     """whether a warp subtracts, by the rare subtraction"""
-    choices: dict[int, list[t.Elementwise]] = field(default_factory=dict)
-    """rows that choose by the condition of a rare subtraction"""
+    choices: dict[int, Chosen] = field(default_factory=dict)
+    """the rows that depend on the condition of a rare subtraction, by its result"""
+    usual: dict[int, t.Value] = field(default_factory=dict)
+    """what values stand for in front of a rare branch, while that is emitted"""
     early: set[int] = field(default_factory=set)
     """rows that were evaluated around a rare branch, in front of their place"""
     merges: dict[int, Merge] = field(default_factory=dict)

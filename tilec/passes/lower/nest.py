@@ -22,6 +22,7 @@ from tilec.passes.lower.body import (
     hold_in,
     not_compiled,
 )
+from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.lines import store_lines
@@ -36,7 +37,7 @@ from tilec.passes.lower.questions import (
     meets_others,
     reject_hazards,
 )
-from tilec.passes.lower.rarely import announce, is_rare, subtract_rarely
+from tilec.passes.lower.rarely import announce, subtract_rarely
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked

@@ -1,13 +1,14 @@
 """Rare subtractions: a branch that a warp takes where one of its rows needs it.
 
-m = reduce.max(s)                      partial = reduce.max(s)                  of the thread's own elements
-f = abs(m) > largest                   rare = any_lane(abs(partial) > largest)  while the lanes exchange their maxima
-x = sub_if(s, m, f)             ->     m = lane_reduce(partial)
-r = where(f, 0, m)                     x = s, r = m
-                                       if rare: x = where(f, s - m, s), r = where(f, 0, m)
+m = reduce.max(s)                      partial = reduce.max(s)                   of the thread's own elements
+n = where(m == -inf, 0, m)             rare = any_lane(abs(partial) >= largest)  while the lanes exchange their maxima
+f = abs(n) > largest            ->     m = lane_reduce(partial)
+x = sub_if(s, n, f)                    x = s, r = m * c
+r = where(f, 0, n) * c                 if rare: x = where(f, s - n, s), r = where(f, 0, n) * c
 
 A maximum is one of the values that it is made of: what holds for a row's maximum holds for the partial result of one of its lanes. The
-lanes may therefore vote before they have exchanged anything; a vote that is taken in vain costs time and changes nothing.
+lanes may therefore vote before they have exchanged anything; a vote that is taken in vain costs time and changes nothing. In front of the
+branch rows have what they have where the condition does not hold, in the branch what the program says: nothing chooses in either.
 """
 
 from __future__ import annotations
@@ -17,15 +18,11 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, hold_in
+from tilec.passes.lower.choices import Chosen, chosen_rows, is_rare, measured, row_of
 from tilec.passes.lower.context import Context
 
 SELECTING = frozenset({"max", "min"})
 """Reductions whose result is one of their elements."""
-
-
-def is_rare(op: t.Op) -> bool:
-    """Whether an op is a subtraction of few rows."""
-    return isinstance(op, t.Elementwise) and op.op == "sub_if"
 
 
 def announce(context: Context, ops: list[t.Op]) -> None:
@@ -36,12 +33,7 @@ def announce(context: Context, ops: list[t.Op]) -> None:
         if not is_rare(op):
             continue
         assert isinstance(op, t.Elementwise)
-        row = _row_of(context, op.args[2])
-        context.choices[op.out.id] = [
-            later
-            for later in ops[n + 1 :]
-            if isinstance(later, t.Elementwise) and _chooses(context, later, row)
-        ]
+        context.choices[op.out.id] = chosen_rows(context.definitions, ops, n)
         found = _reductions(context, op.args[2], here)
         if len(found) == 1 and found[0].op in SELECTING and not found[0].partial:
             context.votes[found[0].out.id] = op
@@ -87,29 +79,28 @@ def subtract_rarely(
     fragment = hold_in(context, tile, tile, coords, name)
     rare = context.rare.get(op.out.id)
     condition = rare if rare is not None else _any_lane(_any_row(context, op))
-    rows = context.choices.get(op.out.id, [])
-    context.early |= {row.out.id for row in rows}
+    chosen = context.choices.get(op.out.id, Chosen())
+    context.early |= chosen.inner | {row.id for row in chosen.rows}
+    context.usual = chosen.usual
     usual = [
-        hold_in(
-            context,
-            row.out,
-            row.args[2],
-            context.loop_axes(row.out),
-            context.names.unique(row.out.name or "row"),
-        )
-        for row in rows
+        hold_in(context, row, row, context.loop_axes(row), context.names.unique(row.name or "row"))
+        for row in chosen.rows
     ]
+    context.usual = {}
     outer, context.out = context.out, []
     _assign(context, op.out, coords, fragment)
-    for row, held in zip(rows, usual, strict=True):
-        _assign(context, row.out, context.loop_axes(row.out), held)
+    # what the rows are here is told by the program alone, and not by one another's usual values
+    for row in chosen.rows:
+        del context.fragments[row.id]
+    for row, held in zip(chosen.rows, usual, strict=True):
+        _assign(context, row, context.loop_axes(row), held)
     # the copy was the tile here alone: others read the tile as it is
     del context.fragments[tile.id]
     if before is not None:
         context.fragments[tile.id] = before
     context.fragments[op.out.id] = fragment
-    for row, held in zip(rows, usual, strict=True):
-        context.fragments[row.out.id] = held
+    for row, held in zip(chosen.rows, usual, strict=True):
+        context.fragments[row.id] = held
     then, context.out = tuple(context.out), outer
     context.out.append(k.IfAnyLane(condition, then, span=op.span))
 
@@ -126,60 +117,24 @@ def _any_row(context: Context, op: t.Elementwise) -> k.Expr:
         None if axis.is_one else along
         for axis, along in zip(condition.type.axes, coords, strict=True)
     )
-    asked = _row_of(context, condition)
+    asked = row_of(context.definitions, condition)
     if asked is not condition:
         own = tuple(along for along in own if along is not None)
     rows = Body(context, context.ordered(own))
     found = k.Fragment(context.names.unique("any_far"), BOOL, ())
     context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=op.span))
     held = k.Element(found, BOOL)
-    size = _measured(context, asked)
+    size = measured(context.definitions, asked)
     if size is None:
         answer = rows.value(asked, own)
     else:
-        value, limit = size
+        bound, limit = size
+        value = bound.args[2]
         absolute = k.Apply("abs", (rows.value(value, own),), value.type.dtype)
-        answer = k.Apply("gt", (absolute, rows.value(limit, own)), BOOL)
+        answer = k.Apply("ge", (absolute, rows.value(limit, own)), BOOL)
     either = k.Apply("or", (held, answer), BOOL)
     rows.finish(Guards(), [k.Assign(found, either)], [], op.span)
     return held
-
-
-def _row_of(context: Context, condition: t.Value) -> t.Value:
-    """The condition of the rows before it was spread over a tile."""
-    op = context.definitions.defining.get(condition.id)
-    return op.arg if isinstance(op, t.Rearrange) else condition
-
-
-def _measured(context: Context, condition: t.Value) -> tuple[t.Value, t.Value] | None:
-    """x and the limit of `abs(where(c, number, x)) > limit`: `abs(x) > limit` holds wherever that does, as no limit is below a number
-    that replaces a row's missing bound."""
-    defining = context.definitions.defining
-    op = defining.get(condition.id)
-    if not isinstance(op, t.Elementwise) or op.op != "gt":
-        return None
-    size = defining.get(op.args[0].id)
-    if not isinstance(size, t.Elementwise) or size.op != "abs":
-        return None
-    chosen = defining.get(size.args[0].id)
-    if not isinstance(chosen, t.Elementwise) or chosen.op != "where":
-        return None
-    number = defining.get(chosen.args[1].id)
-    while isinstance(number, t.Full):
-        number = defining.get(number.value.id)
-    if not isinstance(number, t.Constant) or number.value != 0:
-        return None
-    return chosen.args[2], op.args[1]
-
-
-def _chooses(context: Context, op: t.Elementwise, row: t.Value) -> bool:
-    """Whether a row that is held chooses by a condition."""
-    return (
-        op.op == "where"
-        and op.args[0] is row
-        and op.out.id in context.placement.held
-        and bool(context.placement.sinks.get(op.out.id))
-    )
 
 
 def _assign(
