@@ -76,8 +76,8 @@ def affine(value: t.Value, definitions: Definitions) -> Affine | None:
             return None
 
 
-def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Program) -> Sym | None:
-    """For a comparison of affine tiles the least value, over the tile, of what must be >= 0 for it to hold."""
+def _difference(op: t.Elementwise, definitions: Definitions) -> Affine | None:
+    """What is >= 0 where a comparison of affine tiles holds, and only there."""
     if op.op not in ("lt", "le", "gt", "ge"):
         return None
     left, right = (affine(a, definitions) for a in op.args)
@@ -88,8 +88,46 @@ def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Pro
     total = dict(left.coefficients)
     for n, c in right.coefficients.items():
         total[n] = total.get(n, 0) - c
-    least = left.base - right.base - (1 if op.op in ("lt", "gt") else 0)
-    for n, c in total.items():
+    return Affine(left.base - right.base - (1 if op.op in ("lt", "gt") else 0), total)
+
+
+def implies_presence(
+    op: t.Elementwise, along: int, definitions: Definitions, facts: Facts
+) -> bool:
+    """Whether a comparison of affine tiles holds only where the coordinate of axis `along` is present, in all that is present of the
+    others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
+    difference = _difference(op, definitions)
+    if difference is None:
+        return False
+    axes = op.out.type.axes
+    others = [Sym.of(0)]
+    for n, c in difference.coefficients.items():
+        if n == along or not c:
+            continue
+        if c > 0:
+            tops = [axes[n].extent - 1]
+            tops += [p.limit - 1 for p in axes[n].presence if isinstance(p, t.Below)]
+            others = [total + top * c for total in others for top in tops]
+    step = difference.coefficients.get(along, 0)
+    for constraint in axes[along].presence:
+        if isinstance(constraint, t.Below) and step == -1:
+            needs = [constraint.limit - 1 - difference.base - total for total in others]
+        elif isinstance(constraint, t.AtLeast) and step == 1:
+            needs = [-difference.base - total - constraint.limit for total in others]
+        else:
+            return False
+        if not any(facts.prove_nonnegative(need) for need in needs):
+            return False
+    return True
+
+
+def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Program) -> Sym | None:
+    """For a comparison of affine tiles the least value, over the tile, of what must be >= 0 for it to hold."""
+    difference = _difference(op, definitions)
+    if difference is None:
+        return None
+    least = difference.base
+    for n, c in difference.coefficients.items():
         if c < 0:
             axis = op.out.type.axes[n]
             if axis.capacity is None and not axis.is_static:

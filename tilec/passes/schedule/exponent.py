@@ -23,8 +23,10 @@ from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.facts import Facts
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
+from tilec.passes.interior import implies_presence
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
 from tilec.passes.uses import Definitions, all_ops, operands
 
@@ -70,7 +72,8 @@ def fold_exponents(program: t.Program, nest: t.Nest, numbers: Numbers) -> tuple[
     except _Refused:
         numbers.next = before
         return nest, False
-    return replace(nest, body=_fill(eliminate_dead.run(body), numbers)), True
+    filled = _fill(eliminate_dead.run(body), numbers, Facts.of(program))
+    return replace(nest, body=filled), True
 
 
 @dataclass
@@ -394,8 +397,9 @@ def _exchanged(op: t.Op, old: t.Value, new: t.Value) -> t.Op:
 # --------------------------------------------------------------------------------------------- filling
 
 
-def _fill(block: t.Block, numbers: Numbers) -> t.Block:
-    """Absent columns of tiles that only a maximum and an exponential read become -inf, where the rows' references never are."""
+def _fill(block: t.Block, numbers: Numbers, facts: Facts) -> t.Block:
+    """Absent columns of tiles that only a maximum and an exponential read become -inf, where the rows' references never are; a mask
+    that holds in no absent column has made them so."""
     definitions = Definitions.of(block)
     wanted: dict[int, t.Value] = {}
     for op in all_ops(block):
@@ -415,17 +419,32 @@ def _fill(block: t.Block, numbers: Numbers) -> t.Block:
             if out is None or out.id not in wanted:
                 ops.append(op)
                 continue
+            axes = (out.type.axes[0], replace(out.type.axes[1], presence=()))
+            filled[out.id] = replace(out, type=replace(out.type, axes=axes))
+            if _hides_absent(op, definitions, facts):
+                ops.append(replace(op, outs=(filled[out.id],)))
+                continue
             before = numbers.fresh(out)
             lowest = t.Value(numbers.next, t.TileType(F32), "", op.span)
             numbers.next += 1
             ops.append(replace(op, outs=(before,)))
             ops.append(t.Constant(outs=(lowest,), value=-math.inf, span=op.span))
-            axes = (out.type.axes[0], replace(out.type.axes[1], presence=()))
-            filled[out.id] = replace(out, type=replace(out.type, axes=axes))
             ops.append(t.Fill(outs=(out,), arg=before, value=lowest, axes=(1,), span=op.span))
         return t.Block(tuple(ops))
 
     return present_again(walk(block), filled)
+
+
+def _hides_absent(op: t.Op, definitions: Definitions, facts: Facts) -> bool:
+    """Whether an op is `where(mask, …, -inf)` and its mask is false in every absent column."""
+    if not isinstance(op, t.Elementwise) or op.op != "where":
+        return False
+    mask = definitions.defining.get(op.args[0].id)
+    return (
+        isinstance(mask, t.Elementwise)
+        and _is_lowest(op.args[2], definitions)
+        and implies_presence(mask, 1, definitions, facts)
+    )
 
 
 def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:
