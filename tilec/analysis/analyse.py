@@ -85,6 +85,7 @@ def analyse(
         divisors={d: cx.facts.divisors[d] for d in _sized(dims, cx) if d in cx.facts.divisors},
         facts=tuple(dict.fromkeys(facts)),
         math=candidate.math,
+        automatic=frozenset(n for n, of in candidate.origin.items() if of in ("auto", "tuned")),
         span=kernel.span,
     )
 

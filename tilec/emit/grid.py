@@ -59,10 +59,14 @@ def decode(
 
 
 def instance_loop(
-    kernel: k.Kernel, render: Renderer, words: Collection[str], keep: bool = True
+    kernel: k.Kernel,
+    render: Renderer,
+    words: Collection[str],
+    keep: bool = True,
+    rotated: bool = False,
 ) -> list[str]:
     """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
-    `keep` no register holds a divisor from one instance to the next: each makes its own."""
+    `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
     number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
     grid = kernel.grid
     tail: list[str] = []
@@ -84,6 +88,7 @@ def instance_loop(
     divisors: dict[str, str] = {}
     # what is made anew in each instance passes through what the compiler cannot see into, so that it takes nothing out of the loop
     prepared: list[str] = []
+    before: list[str] = []
     if grid[-1].uneven:
         longest, others = grid[-1], replace(walked, grid=grid[:-1])
         workers = step if keep else "workers"
@@ -105,13 +110,21 @@ def instance_loop(
         total = render.sym(instances).at(4)
         head = f"for (int {number} = {first}; {number} < {total}; {number} += {step}) {{"
         found = []
+        if rotated and len(grid) > 1:
+            before = [f"int place = {first};"]
+            head = f"for (int round = 0; round < {total}; round += {step}) {{"
+            found = [
+                f"const int {number} = round + place;",
+                f"place = place + 1 < {step} ? place + 1 : 0;",
+                f"if ({number} >= {total}) break;",
+            ]
     if keep:
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
-        return [*kept, *prepared, head, *found, *lines, *tail]
+        return [*kept, *prepared, *before, head, *found, *lines, *tail]
     for name, of in divisors.items():
         found += [f"int {name}_now = {of};", f"renew({name}_now);"]
         found.append(f"const IntDivisor {name} = int_divisor({name}_now);")
-    return [head, *prepared, *found, *lines, *tail]
+    return [*before, head, *prepared, *found, *lines, *tail]
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:

@@ -145,7 +145,9 @@ class KernelWriter:
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
-                around = "\n".join(instance_loop(self.kernel, self.renderer, words, op.keep))
+                around = "\n".join(
+                    instance_loop(self.kernel, self.renderer, words, op.keep, op.rotated)
+                )
                 text = macro(op, self, around, inner)
             case e.InstanceQueue():
                 inner = self.block(op.body)

@@ -306,10 +306,12 @@ class Renew(Op):
 @dataclass(frozen=True)
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
-    numbers are divided by from one to the next."""
+    numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little
+    to do are not all of the same CTAs."""
 
     body: tuple[Op, ...]
     keep: bool = True
+    rotated: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -567,6 +567,8 @@ class Program:
     divisors: Mapping[Var, int] = field(default_factory=dict)
     facts: tuple[HostExpr, ...] = ()
     math: Literal["fast", "strict"] = "fast"
+    automatic: frozenset[str] = frozenset()
+    """tile sizes that nobody asked for"""
     span: Span = field(default=NOWHERE, repr=False, compare=False)
 
     @property

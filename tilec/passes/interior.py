@@ -28,6 +28,14 @@ class Interior:
     holds: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Floor:
+    """The first row that is asked about of tiles whose rows have this extent."""
+
+    extent: Sym
+    row: Sym
+
+
 @dataclass
 class Affine:
     """base + sum(coefficient · coordinate of axis n) of an integer tile."""
@@ -91,9 +99,7 @@ def _difference(op: t.Elementwise, definitions: Definitions) -> Affine | None:
     return Affine(left.base - right.base - (1 if op.op in ("lt", "gt") else 0), total)
 
 
-def implies_presence(
-    op: t.Elementwise, along: int, definitions: Definitions, facts: Facts
-) -> bool:
+def implies_presence(op: t.Elementwise, along: int, definitions: Definitions, facts: Facts) -> bool:
     """Whether a comparison of affine tiles holds only where the coordinate of axis `along` is present, in all that is present of the
     others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
     difference = _difference(op, definitions)
@@ -121,8 +127,11 @@ def implies_presence(
     return True
 
 
-def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Program) -> Sym | None:
-    """For a comparison of affine tiles the least value, over the tile, of what must be >= 0 for it to hold."""
+def least_difference(
+    op: t.Elementwise, definitions: Definitions, program: t.Program, floor: Floor | None = None
+) -> Sym | None:
+    """For a comparison of affine tiles the least value, over the tile, or over the rows that begin with `floor`, of what must be >= 0
+    for it to hold."""
     difference = _difference(op, definitions)
     if difference is None:
         return None
@@ -134,17 +143,23 @@ def least_difference(op: t.Elementwise, definitions: Definitions, program: t.Pro
                 return None
             extent = program.tile_number(axis.extent) if axis.is_static else axis.capacity or 0
             least = least + c * (extent - 1)
+        elif n == 0 and floor is not None and op.out.type.axes[0].extent == floor.extent:
+            least = least + floor.row * c
     return least
 
 
 def find_interior(
-    program: t.Program, loop: t.For, definitions: Definitions, facts: Facts
+    program: t.Program,
+    loop: t.For,
+    definitions: Definitions,
+    facts: Facts,
+    floor: Floor | None = None,
 ) -> Interior | None:
-    """The interior of a loop, None where nothing is masked or nothing can be said."""
+    """The interior of a loop, for the rows from `floor` on; None where nothing is masked or nothing can be said."""
     conditions: list[tuple[Sym, int | None]] = []
     for op in loop.body.ops:
         if isinstance(op, t.Elementwise):
-            least = least_difference(op, definitions, program)
+            least = least_difference(op, definitions, program, floor)
             if least is not None and loop.index in least.variables:
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):

@@ -22,6 +22,7 @@ from tilec.passes.channels import Channel, Site
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
+from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.lower.warpgroup import load_left, start_product
 from tilec.passes.products import InRegisters, Staged
@@ -57,6 +58,10 @@ class Roles:
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.policies: dict[str, a.CachePolicy] = {}
         """by name of the tensor"""
+        self.own: OwnRange | None = None
+        """of the loop in which a warpgroup runs no more trips than it needs"""
+        self.rotated = False
+        """whether some instances have less to do than the others"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
@@ -274,7 +279,7 @@ class Roles:
         """At an operand's load: wait here for what a loop below reads."""
         channel, site = self.sites[id(load)]
         if load is site.loads[-1] and not isinstance(site.last, t.Dot):
-            self._wait(channel)
+            self.wait(channel)
             for operand in site.operands:
                 self._clear_edges(operand, load.span)
 
@@ -282,14 +287,14 @@ class Roles:
         """Behind an op of a body: slots that it was the last to read are free."""
         for channel in self.form.channels:
             if any(site.last is op for site in channel.sites) and not isinstance(op, t.Dot):
-                self.context.out += self._release(channel)
+                self.context.out += self.release(channel)
 
-    def _wait(self, channel: Channel) -> None:
+    def wait(self, channel: Channel) -> None:
         self.context.out.append(
             a.BarrierWait(self._barrier(channel, free=False), self.rings[channel])
         )
 
-    def _release(self, channel: Channel, previous: bool = False) -> list[k.Op]:
+    def release(self, channel: Channel, previous: bool = False) -> list[k.Op]:
         """The slot is free, and the ring goes on; of the slot before: free alone."""
         ring = self.rings[channel]
         barrier = self._barrier(channel, free=True)
@@ -308,12 +313,12 @@ class Roles:
         sites = {self.site_of[o.source.id]: self.channel_of[o.source.id] for o in staged}
         for site, channel in sites.items():
             if isinstance(site.last, t.Dot) and site.first is op:
-                self._wait(channel)
+                self.wait(channel)
         for operand in staged:
             site = self.site_of[operand.source.id]
             if isinstance(site.last, t.Dot) and site.first is op:
                 self._clear_edges(operand, op.span)
-        first, last = self._turn(op)
+        first, last = self.turn(op)
         if turned:
             left = load_left(context, self.form, op, plan, self._tile)
         if first:
@@ -326,20 +331,28 @@ class Roles:
         if self.delayed is op:
             self._delay(op, ending)
             return target
-        releases = tuple(x for channel in ending for x in self._release(channel))
+        releases = tuple(x for channel in ending for x in self.release(channel))
+        if self.own is not None and self.own.last is op:
+            releases += self.own.others(self)
         context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
         if last:
             context.out.append(a.Turn("pass", self.form.warpgroups))
         return target
 
-    def _turn(self, op: t.Dot) -> tuple[bool, bool]:
+    def own_range(self, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
+        """The trips of a loop that a warpgroup's own rows need, where those may be fewer than the instance's."""
+        self.own = find_own_range(self, loop, name, trips)
+        self.rotated |= self.own is not None and self.own.partial
+        return self.own
+
+    def turn(self, op: t.Dot) -> tuple[bool, bool]:
         """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
         all of them while the others do that work. All of them clear a tile's edges together, which no one may wait for in a turn."""
         around = self.context.definitions.loops[op.out.id]
         if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
             return False, False
         dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
-        if len(dots) < 2 or any(map(self._meets_edges, dots[1:])):
+        if len(dots) < 2 or any(map(self.meets_edges, dots[1:])):
             return False, False
         self.turns.add(id(around[-1]))
         return op is dots[0], op is dots[-1]
@@ -351,22 +364,22 @@ class Roles:
         loop = context.definitions.loops[op.out.id][-1]
         assert isinstance(loop, t.For)
         trip = k.Index(Sym.of(loop.index), I32)
-        body = tuple(x for channel in ending for x in self._release(channel, previous=True))
+        body = tuple(x for channel in ending for x in self.release(channel, previous=True))
         context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
         context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
             context.out.append(self.leaving.chunks(trip=trip))
 
-    def _meets_edges(self, dot: t.Dot) -> bool:
+    def meets_edges(self, dot: t.Dot) -> bool:
         """Whether a product is the first to read a tile with edges to clear."""
         plan = products_of(self.context).plans[dot.out.id]
         return any(
-            self.site_of[o.source.id].first is dot and self._edges(o) != (None, None)
+            self.site_of[o.source.id].first is dot and self.edges(o) != (None, None)
             for o in (plan.a, plan.b)
             if isinstance(o, Staged)
         )
 
-    def _edges(self, operand: Staged) -> tuple[Sym | None, Sym | None]:
+    def edges(self, operand: Staged) -> tuple[Sym | None, Sym | None]:
         """Where the consumed axis of a tile begins and ends inside the tensor, None where it nowhere does."""
         context = self.context
         assert operand.load is not None
@@ -384,12 +397,11 @@ class Roles:
             last = None
         return first, last
 
-    def _clear_edges(self, operand: Staged, span: Span) -> None:
-        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+    def ragged(
+        self, operand: Staged, first: Sym | None, last: Sym | None
+    ) -> tuple[k.Expr, k.Expr, k.Expr]:
+        """Where what is in a tile of its consumed axis begins and ends, and whether that is not all of it."""
         context = self.context
-        first, last = self._edges(operand)
-        if first is None and last is None:
-            return
         buffer = self.buffers[operand.source.id]
         extent = (buffer.rows, buffer.cols)[operand.k_axis]
         begin: k.Expr = k.Literal_(0, I32) if first is None else context.index(first)
@@ -402,6 +414,16 @@ class Roles:
         condition = conditions[0]
         if len(conditions) > 1:
             condition = k.Apply("or", tuple(conditions), BOOL)
+        return begin, end, condition
+
+    def _clear_edges(self, operand: Staged, span: Span) -> None:
+        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+        context = self.context
+        first, last = self.edges(operand)
+        if first is None and last is None:
+            return
+        buffer = self.buffers[operand.source.id]
+        begin, end, condition = self.ragged(operand, first, last)
         tile = self._tile(operand)
         clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
@@ -466,7 +488,7 @@ class Roles:
                 context.hold(load)
         context.out.append(a.WarpgroupWait(0, (target,), span=loop.span))
         channels = [self.channel_of[s.operands[0].source.id] for s in self._sites_of(dot)]
-        body = tuple(x for channel in channels for x in self._release(channel, previous=True))
+        body = tuple(x for channel in channels for x in self.release(channel, previous=True))
         if some:
             context.out += body
         else:
@@ -482,6 +504,13 @@ def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, .
     behind = body[last + 1 :]
     moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
     return (*body[: last + 1], a.Renew(moved), *behind) if moved else body
+
+
+def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
+    """The ops of a role, whose instances rotate where some have less to do than others."""
+    return tuple(
+        replace(op, rotated=roles.rotated) if isinstance(op, a.Instances) else op for op in ops
+    )
 
 
 def _is_zero(value: t.Value, definitions: Definitions) -> bool:
@@ -505,8 +534,8 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         form.threads,
         form.registers[0],
         form.registers[1],
-        producer,
-        roles.consumer(kernel.body),
+        _rotated(producer, roles),
+        _rotated(roles.consumer(kernel.body), roles),
     )
     sharing = form.sharing
     digit = roles.context.var_names[sharing.digit] if sharing else ""

@@ -47,7 +47,9 @@ class Structure:
         if self.roles is not None:
             delayed = self.roles.delayed = self.roles.delays(op)
         # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself
-        interior = interior_of(context, op) if delayed is None else None
+        own = self.roles.own_range(op, name, trips) if self.roles is not None else None
+        floor = own.floor if own is not None else None
+        interior = interior_of(context, op, floor) if delayed is None else None
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
@@ -55,6 +57,8 @@ class Structure:
                 context.limit(interior.first, f"{name}_whole_from"),
                 context.limit(interior.end, f"{name}_whole"),
             ]
+        if own is not None:
+            trips = own.trips
         opened = open_sums(context, op)
         ring = None
         if self.roles is None and context.variant.products is not None and rings(context, op):
@@ -84,7 +88,8 @@ class Structure:
         context.limits.pop()
         context.out = outer
         if whole is not None and interior is not None:
-            ranges = (trips, bounds[0], bounds[1])
+            end = bounds[1] if own is None else self._least(bounds[1], trips, f"{name}_whole_own")
+            ranges = (trips, bounds[0], end)
             context.out += _three_loops(name, ranges, interior, whole, tuple(body), op.span)
         else:
             context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
@@ -97,6 +102,12 @@ class Structure:
         close_sums(context, op, opened, variables)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)
+
+    def _least(self, left: k.Expr, right: k.Expr, hint: str) -> k.Expr:
+        """The lesser of two numbers, in a variable."""
+        name = self.context.names.unique(hint)
+        self.context.out.append(k.Let(name, I32, k.Apply("min", (left, right), I32)))
+        return k.Local(name, I32)
 
     def _interior_and_edges(
         self,

@@ -6,7 +6,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Var
-from tilec.passes.interior import Interior, find_interior
+from tilec.passes.interior import Floor, Interior, find_interior
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import has_products
 from tilec.passes.uses import Definitions, all_ops
@@ -123,11 +123,11 @@ def coords_for(
     )
 
 
-def interior_of(context: Context, op: t.For) -> Interior | None:
-    """The trips of a loop with products that need no masks, if its bounds are known in front of it."""
+def interior_of(context: Context, op: t.For, floor: Floor | None = None) -> Interior | None:
+    """The trips of a loop with products that need no masks, in the rows from `floor` on, if its bounds are known in front of it."""
     if context.variant.products is None or not has_products(op):
         return None
-    found = find_interior(context.program, op, context.definitions, context.facts)
+    found = find_interior(context.program, op, context.definitions, context.facts, floor)
     if found is None:
         return None
     inside = {v.id for inner in all_ops(op.body) for v in inner.outs}

@@ -1,0 +1,166 @@
+"""Trips of a loop that a warpgroup's own rows need.
+
+    for j in range(0 : min(T, i.stop) by BN)      an instance has the rows of `warpgroups` parts, part w
+                                                  begins at row `rows · w`
+
+A tile size that nobody asked for may be that of a part: a part stops where its own rows stop, and one none of whose rows are present
+has nothing to do. The slots that it does not read it gives back. A tile whose consumed axis ends inside the last step keeps all trips:
+all warpgroups clear its edge together.
+
+    j_tile_own = …                                from the part's rows
+    for j_tile < j_tile_own: …                    the part's trips
+    for j_tile_own <= j_tile < trips:             wait for a slot, take and pass the turn, give the slot back
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.channels import Channel
+from tilec.passes.interior import Floor
+from tilec.passes.lower.products import products_of
+from tilec.passes.products import Staged
+from tilec.passes.uses import all_ops
+
+if TYPE_CHECKING:
+    from tilec.passes.lower.asynchronous import Roles
+
+WARPGROUP = Sym.of(Var("warpgroup", "local"))
+"""The number of the thread's warpgroup among the consumers"""
+
+
+@dataclass(frozen=True)
+class OwnRange:
+    """A loop that warpgroups leave when their rows need no more. `trips`: of the warpgroup; `all_trips`: of the instance; `floor`: its
+    first row; `last`: the product behind the loop, after which the channels' other slots are given back; `partial`: whether there are
+    instances some of whose parts are absent."""
+
+    name: str
+    trips: k.Expr
+    all_trips: k.Expr
+    floor: Floor
+    last: t.Dot
+    channels: tuple[Channel, ...]
+    partial: bool
+
+    def others(self, roles: Roles) -> tuple[k.Op, ...]:
+        """The trips that the warpgroup has no use for."""
+        warpgroups = roles.form.warpgroups
+        outer, roles.context.out = roles.context.out, []
+        for n, channel in enumerate(self.channels):
+            roles.wait(channel)
+            if n == 0:
+                roles.context.out += [a.Turn("take", warpgroups), a.Turn("pass", warpgroups)]
+            roles.context.out += roles.release(channel)
+        body, roles.context.out = tuple(roles.context.out), outer
+        return (k.Loop(self.name, self.all_trips, body, self.trips),)
+
+
+def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
+    """The own range of a loop whose products start in turns, declared in front of it; None where all parts need all trips."""
+    context, form = roles.context, roles.form
+    dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
+    if form.sharing is not None or products_of(context).swapped:
+        return None
+    if not dots or not roles.turn(dots[0])[0] or any(map(roles.meets_edges, dots)):
+        return None
+    channels = _channels(roles, loop)
+    last = _last(roles, loop, channels)
+    rows = dots[0].out.type.axes[0]
+    grid = next((g for g in context.nest.grid if g.step == rows.extent), None)
+    if last is None or grid is None or not rows.is_static:
+        return None
+    part = context.program.tile_number(rows.extent) // form.warpgroups
+    floor = Floor(rows.extent, WARPGROUP * part)
+    own = _own_trips(roles, loop, grid, channels, part)
+    absent = _absent(roles, rows, floor)
+    if own is None and absent is None:
+        return None
+    needed = trips
+    if own is not None:
+        needed = k.Apply("min", (context.index(own), trips), I32)
+        needed = k.Apply("max", (needed, k.Literal_(0, I32)), I32)
+    if absent is not None:
+        needed = k.Apply("where", (absent, k.Literal_(0, I32), needed), I32)
+    for operand in _operands(roles, last):
+        first, end = roles.edges(operand)
+        if first is not None or end is not None:
+            ragged = roles.ragged(operand, first, end)[2]
+            needed = k.Apply("where", (ragged, trips, needed), I32)
+    own_name = context.names.unique(f"{name}_own")
+    context.out.append(k.Let(own_name, I32, needed, span=loop.span))
+    local = k.Local(own_name, I32)
+    return OwnRange(name, local, trips, floor, last, channels, absent is not None)
+
+
+def _channels(roles: Roles, loop: t.For) -> tuple[Channel, ...]:
+    """The channels that the loop reads from."""
+    return tuple(
+        channel
+        for channel in roles.form.channels
+        if any(site.home and site.home[-1] is loop for site in channel.sites)
+    )
+
+
+def _last(roles: Roles, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | None:
+    """The product behind a loop that was rotated: each of its channels has one more slot, in front of it or behind it."""
+    ops = list(roles.context.nest.body.ops)
+    if loop not in ops:
+        return None
+    behind: list[t.Dot] = []
+    for channel in channels:
+        if len(channel.sites) != 2 or not all(isinstance(s.last, t.Dot) for s in channel.sites):
+            return None
+        outside = [site for site in channel.sites if not site.home]
+        if len(outside) != 1:
+            return None
+        last = outside[0].last
+        assert isinstance(last, t.Dot)
+        if ops.index(last) > ops.index(loop):
+            behind.append(last)
+    return behind[0] if len(behind) == 1 else None
+
+
+def _operands(roles: Roles, dot: t.Dot) -> list[Staged]:
+    plan = products_of(roles.context).plans[dot.out.id]
+    return [operand for operand in (plan.a, plan.b) if isinstance(operand, Staged)]
+
+
+def _own_trips(
+    roles: Roles, loop: t.For, grid: t.GridAxis, channels: tuple[Channel, ...], part: int
+) -> Sym | None:
+    """The trips of the loop if the instance had the part's rows only; None where they are the same, or its tiles would be others."""
+    context = roles.context
+    assert grid.step is not None
+    (tile,) = grid.step.variables
+    if grid.index not in loop.trips.variables or tile.name not in context.program.automatic:
+        return None
+    loads = [load for channel in channels for site in channel.sites for load in site.loads]
+    inside = {id(op) for op in all_ops(loop.body)}
+    for load in loads:
+        terms = load.access.terms if id(load) in inside else ()
+        if any(isinstance(x, t.AtSpan) and grid.index in x.start.variables for x in terms):
+            return None
+    number = Sym.of(grid.index) * roles.form.warpgroups + WARPGROUP
+
+    def of_part(var: Var) -> Sym | None:
+        return Sym.of(part) if var == tile else number if var == grid.index else None
+
+    return loop.trips.substitute(of_part)
+
+
+def _absent(roles: Roles, rows: t.Axis, floor: Floor) -> k.Expr | None:
+    """Whether none of the part's rows are present; None where an instance has all of its rows."""
+    context = roles.context
+    if len(rows.presence) != 1 or not isinstance(rows.presence[0], t.Below):
+        return None
+    limit = rows.presence[0].limit
+    if context.facts.prove_nonnegative(limit - rows.extent):
+        return None
+    return k.Apply("le", (context.index(limit), context.index(floor.row)), BOOL)
