@@ -313,22 +313,37 @@ struct UnevenPlace {
 };
 //@ end
 
-//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit
+//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit quotient_of
 /// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
-/// that all have about the same to do. Where others are many, each takes a long and a short trip of
-/// the same one in turn, and workers side by side read the same; where they are few, the longest
-/// trips of all come first, dealt to and fro.
+/// that all have about the same to do. Where the others are few, the longest trips of all come
+/// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
+/// a long trip of one and a short trip of the next for each worker; what is left when no round is
+/// full comes one by one, the longest first, dealt to and fro.
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
                                                                      const IntDivisor& by) {
-  const bool many = others > workers;
-  const int round = many ? turn / 2 : turn;
-  const int along = many || turn % 2 == 0 ? worker : workers - 1 - worker;
-  int above = many ? (round * workers + along) * 2 + turn % 2 : round * workers + along;
-  if (above >= trips * others) return UnevenPlace{-1, 0};
-  const int digit = take_digit(above, by);
-  if (!many) return UnevenPlace{trips - 1 - above, digit};
-  return UnevenPlace{digit % 2 == 0 ? trips - 1 - digit / 2 : digit / 2, above};
+  if (others <= workers) {
+    int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
+    if (above >= trips * others) return UnevenPlace{-1, 0};
+    const int other = take_digit(above, by);
+    return UnevenPlace{trips - 1 - above, other};
+  }
+  const int rounds = trips * others / (2 * workers);
+  const int pairs = quotient_of(rounds * workers, by);
+  const int left = others - 2 * pairs;
+  int rank = 0;
+  if (turn < 2 * rounds) {
+    int pair = turn / 2 * workers + worker;
+    const int trip = take_digit(pair, by);
+    if (pair < pairs && turn % 2 == 0) return UnevenPlace{trips - 1 - trip, 2 * pair};
+    if (pair < pairs) return UnevenPlace{trip, 2 * pair + 1};
+    rank = left * trips - 1 - 2 * ((pair - pairs) * trips + trip) - turn % 2;
+  } else {
+    const int single = turn - 2 * rounds;
+    rank = single * workers + (single % 2 == 0 ? worker : workers - 1 - worker);
+    if (rank >= trips * others - 2 * rounds * workers) return UnevenPlace{-1, 0};
+  }
+  return UnevenPlace{trips - 1 - rank / left, 2 * pairs + rank % left};
 }
 //@ end

@@ -467,3 +467,43 @@ def test_named_barriers_order_those_who_meet() -> None:
     assert fault(named("named_barrier_sync(2, 64);"), y, block=64).code in ("E0934", "E0935")
     assert fault(named("named_barrier_sync(1, 32);"), y, block=64).code == "E0934"
     assert fault(named("named_barrier_sync(1, 48);"), y, block=64).code == "E0934"
+
+
+@pytest.mark.parametrize(
+    ("workers", "trips", "others"),
+    [
+        (132, 8, 256),
+        (132, 11, 256),
+        (132, 22, 128),
+        (132, 1, 1),
+        (7, 5, 40),
+        (7, 4, 9),
+        (64, 3, 65),
+        (1, 3, 5),
+    ],
+)
+def test_uneven_places_are_each_instance_once_and_even(
+    workers: int, trips: int, others: int
+) -> None:
+    turns = trips * others // workers + 4
+    places = np.full(workers * turns * 2, -2, np.int32)
+    body = f"""int* y
+        const int worker = threadIdx.x;
+        const IntDivisor by = uneven_divisor({workers}, {trips}, {others});
+        for (int turn = 0; turn < {turns}; ++turn) {{
+          const UnevenPlace p = uneven_place(turn, worker, {workers}, {trips}, {others}, by);
+          store_element(y + (worker * {turns} + turn) * 2, p.trip);
+          store_element(y + (worker * {turns} + turn) * 2 + 1, p.other);
+        }}"""
+    run(body, places, block=workers)
+    found = places.reshape(workers, turns, 2)
+    there = found[:, :, 0] >= 0
+    # places that have an instance come first, and the last turn has none
+    assert (np.diff(there.astype(int), axis=1) <= 0).all() and not there[:, -1].any()
+    pairs = [tuple(p) for p in found[there]]
+    assert len(pairs) == len(set(pairs)) == trips * others
+    assert set(pairs) == set(itertools.product(range(trips), range(others)))
+    # a trip costs its number and two more
+    loads = np.where(there, found[:, :, 0] + 3, 0).sum(1)
+    longest = trips + 2
+    assert loads.max() <= loads.sum() / workers + longest

@@ -29,7 +29,13 @@ def test_a_bound_that_moves_with_the_rows_takes_narrow_steps() -> None:
 @pytest.mark.parametrize("order", [{}, {"early": True}])
 @pytest.mark.parametrize(
     "sizes",
-    [("S=300", "T=130"), ("S=200", "T=264"), ("S=1", "T=1"), ("S=448", "T=448"), ("S=320", "T=512")],
+    [
+        ("S=300", "T=130"),
+        ("S=200", "T=264"),
+        ("S=1", "T=1"),
+        ("S=448", "T=448"),
+        ("S=320", "T=512"),
+    ],
 )
 def test_four_warpgroups_verify(
     sizes: tuple[str, ...], order: dict[str, bool], tmp_path: Path
