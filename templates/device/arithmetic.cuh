@@ -296,12 +296,19 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
 }
 //@ end
 
-//@ primitive uneven_divisor needs IntDivisor int_divisor
+//@ primitive uneven_few
+/// Whether so few others share the workers of an uneven grid that each has several of them.
+[[maybe_unused]] __device__ __forceinline__ bool uneven_few(int workers, int others) {
+  return others <= workers / 4 * 3;
+}
+//@ end
+
+//@ primitive uneven_divisor needs IntDivisor int_divisor uneven_few
 /// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
 /// trips take longer, for each of `others`.
 [[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
                                                                       int others) {
-  return int_divisor(others > workers ? trips : others);
+  return int_divisor(uneven_few(workers, others) ? others : trips);
 }
 //@ end
 
@@ -313,7 +320,7 @@ struct UnevenPlace {
 };
 //@ end
 
-//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit quotient_of
+//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit quotient_of uneven_few
 /// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
 /// that all have about the same to do. Where the others are few, the longest trips of all come
 /// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
@@ -323,7 +330,7 @@ struct UnevenPlace {
                                                                      int workers, int trips,
                                                                      int others,
                                                                      const IntDivisor& by) {
-  if (others <= workers) {
+  if (uneven_few(workers, others)) {
     int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
     if (above >= trips * others) return UnevenPlace{-1, 0};
     const int other = take_digit(above, by);
