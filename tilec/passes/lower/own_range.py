@@ -137,9 +137,8 @@ def _own_trips(
 ) -> Sym | None:
     """The trips of the loop if the instance had the part's rows only; None where they are the same, or its tiles would be others."""
     context = roles.context
-    assert grid.step is not None
-    (tile,) = grid.step.variables
-    if grid.index not in loop.trips.variables or tile.name not in context.program.automatic:
+    tile = _automatic_tile(grid, context.program)
+    if tile is None or grid.index not in loop.trips.variables:
         return None
     loads = [load for channel in channels for site in channel.sites for load in site.loads]
     inside = {id(op) for op in all_ops(loop.body)}
@@ -153,6 +152,14 @@ def _own_trips(
         return Sym.of(part) if var == tile else number if var == grid.index else None
 
     return loop.trips.substitute(of_part)
+
+
+def _automatic_tile(grid: t.GridAxis, program: t.Program) -> Var | None:
+    """The tile size that a grid axis steps by, if nobody asked for it."""
+    for var in grid.step.variables if grid.step is not None else ():
+        if var.name in program.automatic and Sym.of(var) == grid.step:
+            return var
+    return None
 
 
 def _absent(roles: Roles, rows: t.Axis, floor: Floor) -> k.Expr | None:
