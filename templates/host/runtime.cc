@@ -252,6 +252,45 @@ void start_cluster(int cluster, int64_t first) {
   }
 }
 
+/// Who has a turn when: the CTAs, or the warps of one.
+struct Order {
+  int count, first;
+  bool down;
+  int at(int i) const { return ((down ? count - 1 - i : i) + first) % count; }
+};
+
+/// Late, from the lowest number up; early, from the highest one down; in chaos, from anywhere.
+Order order_of(int count) {
+  const int mode = machine.launch->mode;
+  if (mode != kChaos) return {count, 0, mode == kEarly};
+  const int first = static_cast<int>(random_below(count));
+  return {count, first, random_below(2) == 1};
+}
+
+bool can_go_on(const Block& block, int warp) {
+  const int first = warp * 32;
+  const int last = std::min<int>(first + 32, static_cast<int>(block.fibers.size()));
+  for (int i = first; i < last; ++i) {
+    if (block.fibers[i].state == kReady) return true;
+  }
+  return false;
+}
+
+/// Gives each warp of a CTA a turn. Unless there is chaos, those in front run as far ahead of the
+/// others as they can: whoever may go on again does so first.
+void run_warps(Block& block) {
+  const Order order = order_of(static_cast<int>(block.warps.size()));
+  const bool chaos = machine.launch->mode == kChaos;
+  int w = 0;
+  while (w < order.count) {
+    run_warp(block, order.at(w));
+    if (machine.launch->fault.code) return;
+    int next = chaos ? w + 1 : 0;
+    while (next <= w && !can_go_on(block, order.at(next))) ++next;
+    w = next;
+  }
+}
+
 /// Runs all CTAs, as many at a time as are resident. Returns 1 after a fault.
 int run_blocks(int resident) {
   Launch* launch = machine.launch;
@@ -262,17 +301,13 @@ int run_blocks(int resident) {
   int running = resident;
   while (running > 0) {
     machine.progress = false;
-    const int turn = launch->mode == kChaos ? static_cast<int>(random_below(resident)) : 0;
+    const Order slots = order_of(resident);
     for (int i = 0; i < resident; ++i) {
-      const int slot = (i + turn) % resident;
+      const int slot = slots.at(i);
       Block& block = *machine.blocks[slot];
       if (!block.active) continue;
-      const int warps = static_cast<int>(block.warps.size());
-      const int first = launch->mode == kChaos ? static_cast<int>(random_below(warps)) : 0;
-      for (int w = 0; w < warps; ++w) {
-        run_warp(block, (w + first) % warps);
-        if (launch->fault.code) return 1;
-      }
+      run_warps(block);
+      if (launch->fault.code) return 1;
       if (block.live == 0) {
         if (report_unwritten(block) || !check_cta_end(block)) return 1;
         if (counting) finish_requests(block.block);

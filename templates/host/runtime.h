@@ -67,6 +67,7 @@ enum Code : int32_t {
 };
 
 /// When an asynchronous write lands: at the wait that covers it, at its issue, or anywhere between.
+/// Who runs ahead: the lower warps, the higher ones, or nobody in particular.
 enum Mode : int32_t { kLate = 0, kEarly = 1, kChaos = 2 };
 
 /// Memory that a kernel may use. `written` has a byte for each one, not 0 where it holds a value,

@@ -280,9 +280,10 @@ barrier_wait(shared.landed, 1);"""
 
 
 WRITES = "*shared.tile.at(thread % 64, 5) = 1.0f;"
+# The first warp waits for the last one, whose turn comes behind the others' whichever warps run ahead.
 DELAY = """if (thread < 32) named_barrier_sync(1, 64);
-if (thread >= 32 && thread < 64) named_barrier_arrive(1, 64);
-if (thread >= 64) """
+if (thread >= 96) named_barrier_arrive(1, 64);
+if (thread >= 32 && thread < 96) """
 READS = "store_element(y + thread, float(*shared.tile.at(thread % 64, 5)));"
 
 

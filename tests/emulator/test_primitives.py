@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.emulator.running import fault, run
+from tests.emulator.running import fault, kernel, run
 from tilec.emit.primitives import load_primitives
 from tilec.emulator.text import host_blocks
 
@@ -509,3 +509,40 @@ def test_uneven_places_are_each_instance_once_and_even(
     loads = np.where(there, found[:, :, 0] + 3, 0).sum(1)
     longest = trips + 2
     assert loads.max() <= loads.sum() / workers + longest
+
+
+def test_late_the_lowest_warp_that_can_go_on_does_and_early_the_highest() -> None:
+    body = kernel(
+        "int* count, int* order",
+        """
+const int warp = thread / 32;
+if (warp == 0) named_barrier_sync(1, 64);
+if (warp == 2) named_barrier_sync(2, 64);
+if (thread % 32 == 0) {
+  const int place = load_element(count);
+  store_element(order + place, warp);
+  store_element(count, place + 1);
+}
+if (warp == 1) {
+  named_barrier_arrive(1, 64);
+  named_barrier_arrive(2, 64);
+}""",
+        threads=96,
+    )
+    for mode, expected in (("late", [1, 0, 2]), ("early", [1, 2, 0])):
+        order = np.full(3, -1, np.int32)
+        run(body, np.zeros(1, np.int32), order, block=96, mode=mode)
+        assert order.tolist() == expected
+
+
+def test_late_the_first_cta_is_in_front_and_early_the_last() -> None:
+    body = """int* count, int* order
+if (threadIdx.x == 0) {
+  const int place = load_element(count);
+  store_element(order + place, static_cast<int>(blockIdx.x));
+  store_element(count, place + 1);
+}"""
+    for mode, expected in (("late", [0, 1]), ("early", [1, 0])):
+        order = np.full(2, -1, np.int32)
+        run(body, np.zeros(1, np.int32), order, grid=2, mode=mode)
+        assert order.tolist() == expected

@@ -60,6 +60,20 @@ def test_mutants_cover_what_works_beside_the_threads() -> None:
     }  # fmt: skip
 
 
+def test_turns_that_are_not_taken_are_noticed_whichever_warpgroup_runs_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of masked trips hang only where the second warpgroup runs ahead of the first."""
+    monkeypatch.setattr("tests.mutants.runs.MOST_RUNS", 1)
+    small = replace(BY_NAME["attention", "sm_90a"], sizes=BY_NAME["attention", "sm_90a"].sizes[:1])
+
+    def not_taken(low: k.Kernel) -> list[Mutant]:
+        return [m for m in mutants(low) if m.kind == "turn dropped" and m.what.endswith("take")]
+
+    verdicts = list(Laboratory(small).verdicts(of=not_taken))
+    assert len(verdicts) == 2 and all(v.noticed for v in verdicts)
+
+
 def test_rows_of_a_sequence_that_both_guards_let_through_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -65,7 +65,11 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
 @click.option(
     "--json", "json_path", metavar="PATH", help="Write the results as JSON; `-` is standard output."
 )
-@click.option("--early", is_flag=True, help="On the emulator, asynchronous copies land at once.")
+@click.option(
+    "--early",
+    is_flag=True,
+    help="On the emulator, asynchronous copies land at once and higher warps run ahead.",
+)
 @click.option(
     "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
 )

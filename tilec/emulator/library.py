@@ -14,7 +14,8 @@ from tilec.ir.dtypes import TF32
 from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
 
 Mode = Literal["late", "early", "chaos"]
-"""When asynchronous writes land: at the wait that covers them, at their issue, at random between."""
+"""When asynchronous writes land: at the wait that covers them, at their issue, at random between. Who runs ahead: the lower warps and
+CTAs, the higher ones, nobody in particular."""
 
 _MODES: dict[Mode, int] = {"late": 0, "early": 1, "chaos": 2}
 
