@@ -14,8 +14,10 @@ from tests.reference.samples import written
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
 from tilec.ir.symbolic import Sym
+from tilec.reference.blas import one_thread
 from tilec.reference.bounds import compare
 from tilec.reference.interpreter import Expected, Interpreter
+from tilec.reference.numbers import to_double
 from tilec.reference.running_error import COARSE, BoundedArithmetic
 from tilec.reference.tiles import Tile
 
@@ -326,3 +328,60 @@ def test_a_cast_after_a_cast_does_not_lose_the_first() -> None:
     found = bounded(bench, {"x": np.array([1.0, 1.003], np.float32)})
     assert found["y"].bound[0] == 0 and found["y"].bound[1] > 1e-4
     assert found["bits"].bound.tolist() == [0, np.inf]
+
+
+# ---- what is computed in fewer passes
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e-42, 1e38, 3e4])
+def test_the_usual_way_to_settle_gives_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, dtype: DType, strict: bool, scale: float
+) -> None:
+    generator = np.random.default_rng(3)
+    arithmetic = BoundedArithmetic(strict)
+    usual = 0
+    for odd in ((), (0.0,), (np.inf,), (np.nan,), (-np.inf, 0.0)):
+        value = generator.standard_normal((7, 9)) * scale
+        value[: len(odd), 3] = odd
+        for error in (np.abs(value) * 2.0**-20, np.full(value.shape, scale * 1e-3)):
+            with np.errstate(all="ignore"):
+                usual += arithmetic.usual(value, error, dtype) is not None
+                found = arithmetic.settle(value, error, dtype)
+                with monkeypatch.context() as patch:
+                    patch.setattr(BoundedArithmetic, "usual", lambda *given: None)
+                    expected = arithmetic.settle(value, error, dtype)
+            np.testing.assert_array_equal(found.data, expected.data)
+            assert (found.error is None) == (expected.error is None)
+            if found.error is not None and expected.error is not None:
+                np.testing.assert_array_equal(found.error, expected.error)
+    assert usual > 0 or scale != 1.0
+
+
+def test_the_usual_way_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(4)
+    arithmetic = BoundedArithmetic()
+    left, right = (Tile(generator.standard_normal((16, 16)), (None, None)) for _ in range(2))
+    sums = Tile(np.ones((16, 16)), (None, None), np.full((16, 16), 1e-6))
+    found = arithmetic.dot(left, right, (BF16, BF16, F32), sums, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundedArithmetic, "usual", lambda *given: None)
+        expected = arithmetic.dot(left, right, (BF16, BF16, F32), sums, "")
+    np.testing.assert_array_equal(found.data, expected.data)
+    assert found.error is not None and expected.error is not None
+    np.testing.assert_array_equal(found.error, expected.error)
+
+
+def test_bf16_is_widened_exactly() -> None:
+    words = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(to_double(words, BF16), words.astype(np.float64))
+    rows = words.reshape(256, 256)[:, 3:17]
+    np.testing.assert_array_equal(to_double(rows, BF16), rows.astype(np.float64))
+
+
+def test_products_are_the_same_with_one_thread() -> None:
+    left, right = np.arange(512.0 * 64).reshape(512, 64), np.ones((64, 512))
+    with one_thread(), one_thread():
+        alone = left @ right
+    np.testing.assert_array_equal(alone, left @ right)

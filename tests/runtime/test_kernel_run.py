@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ from tilec.jobs.running import RunRequest
 from tilec.runtime import bench, kernel_run
 from tilec.runtime.device import Gpu, import_pycuda, open_gpu
 from tilec.runtime.kernel_run import KernelRunner
-from tilec.source.diagnostics import TileError
+from tilec.source.diagnostics import Diagnostic, TileError
 from tilec.syntax.loading import load
 from tilec.toolchain.build import Built
 from tilec.toolchain.ptxas import PtxasReport
@@ -102,6 +103,36 @@ def test_verified_against_interpreter_and_check(runner) -> None:
     )
     assert outcome.peak_megabytes == pytest.approx(0.008)
     assert outcome.timings == ()
+
+
+def test_what_must_come_out_is_computed_while_nvcc_runs(runner, monkeypatch) -> None:
+    run, kernel = runner()
+    computed = threading.Event()
+    built, known = kernel_run.compile_cubin, kernel_run.interpreter_bounds
+
+    def slow(*arguments, **options):
+        assert computed.wait(30)
+        return built(*arguments, **options)
+
+    def bounds(case):
+        found = known(case)
+        computed.set()
+        return found
+
+    monkeypatch.setattr(kernel_run, "compile_cubin", slow)
+    monkeypatch.setattr(kernel_run, "interpreter_bounds", bounds)
+    assert run.run(kernel, run.cases(kernel)[0]).status == "ok"
+
+
+def test_a_text_that_nvcc_rejects_is_said(runner, monkeypatch) -> None:
+    def rejects(*arguments, **options):
+        raise TileError([Diagnostic("E7002", "nvcc rejects it", None)])
+
+    run, kernel = runner()
+    monkeypatch.setattr(kernel_run, "compile_cubin", rejects)
+    with pytest.raises(TileError) as caught:
+        run.run(kernel, run.cases(kernel)[0])
+    assert caught.value.diagnostics[0].code == "E7002"
 
 
 def test_one_wrong_element_is_enough(runner) -> None:

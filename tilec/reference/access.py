@@ -12,7 +12,14 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import DType
 from tilec.reference.elementwise import finish
 from tilec.reference.memory import AxisChoice, Memory, assign, open_mesh, subarray
-from tilec.reference.numbers import Array, compute_dtype, least_normal, to_compute, to_storage
+from tilec.reference.numbers import (
+    Array,
+    compute_dtype,
+    least_normal,
+    to_compute,
+    to_double,
+    to_storage,
+)
 from tilec.reference.tiles import Mask, Tile, both, widen
 from tilec.source.diagnostics import TileError, fail
 from tilec.source.exhaustive import assert_never
@@ -97,7 +104,7 @@ class Accessor:
     def fetch(self, stored: Array, dtype: DType) -> Array:
         """Elements in the form the arithmetic wants."""
         if self.bounded and dtype.is_float:
-            return stored.astype(np.float64)
+            return to_double(stored, dtype)
         data = to_compute(stored, dtype)
         return data.copy() if data.base is not None or data is stored else data
 

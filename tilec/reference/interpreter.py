@@ -17,6 +17,7 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
 from tilec.reference.arithmetic import Arithmetic
+from tilec.reference.blas import one_thread
 from tilec.reference.memory import Memory
 from tilec.reference.numbers import Array
 from tilec.reference.precision import narrow_values
@@ -171,7 +172,8 @@ class Interpreter:
         """Run all nests in order, or the instances given, in their order; outputs are written in place."""
         if instances is None:
             instances = (i for n in range(len(self.program.nests)) for i in self.instances(n))
-        with np.errstate(all="ignore"):
+        # products of single tiles: for many threads they are too small
+        with np.errstate(all="ignore"), one_thread():
             for instance in instances:
                 nest = self.program.nests[instance.nest]
                 self.values.clear()

@@ -97,6 +97,16 @@ def to_compute(stored: Array, dtype: DType) -> Array:
     return stored.astype(compute_dtype(dtype), copy=False)
 
 
+def to_double(stored: Array, dtype: DType) -> Array:
+    """Float elements in storage form (not packed) or wide as float64, a copy."""
+    if dtype.name == "bf16" and stored.dtype.itemsize == 2:
+        # the upper half of a float32: several times faster than ml_dtypes' conversion
+        words = stored.view(np.uint16).astype(np.uint32)
+        words <<= np.uint32(16)
+        return words.view(np.float32).astype(np.float64)
+    return stored.astype(np.float64)
+
+
 def to_storage(data: Array, dtype: DType) -> Array:
     """Storage form (not packed) of elements in compute form."""
     if dtype.bits == 4:

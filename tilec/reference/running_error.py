@@ -22,6 +22,9 @@ from tilec.reference.tiles import Tile, intersect, replace_absent, widen
 COARSE = 2.0**-10.5
 """Absolute error of tanh, sigmoid, erf, sin, cos whose result flows only into 16 bits or fewer (`math = fast`)."""
 
+PLAIN = 2.0**-60
+"""A bound beside which the least normal float32 is nothing: `PLAIN + 2**-126 == PLAIN`."""
+
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _COARSE = frozenset({"tanh", "sigmoid", "erf", "sin", "cos"})
 _STEPS = frozenset({"floor", "ceil", "round"})
@@ -48,6 +51,10 @@ class BoundedArithmetic(Arithmetic):
         value = np.asarray(value, np.float64)
         if error is not None:
             error = np.asarray(error, np.float64)
+            if 8 < dtype.bits < 64 and value.ndim and error.shape == value.shape:
+                usual = self.usual(value, error, dtype)
+                if usual is not None:
+                    return usual
             if not error.any():
                 error = None
         if dtype.bits == 64:
@@ -74,6 +81,18 @@ class BoundedArithmetic(Arithmetic):
             if flushed.any():
                 total = np.where(flushed, np.maximum(total, size), total)
         return Tile(value, (), _clean(value, total, error))
+
+    def usual(self, value: Array, error: Array, dtype: DType) -> Tile | None:
+        """What `settle` gives where all is finite and each bound so far from 0 that neither overflow nor a flushed denormal
+        changes it; None elsewhere. With a third of the passes over the elements."""
+        error = error * (1 + 2.0**-40)
+        end = value - error
+        total = np.maximum(error, np.subtract(value, round_to(end, dtype), out=end))
+        np.add(value, error, out=end)
+        np.maximum(total, np.subtract(round_to(end, dtype), value, out=end), out=total)
+        # what is no number, or overflows, is in the greatest bound
+        plain = total.size and np.isfinite(total.max()) and total.min() >= PLAIN
+        return Tile(value, (), total) if plain else None
 
     # ---- element by element
 
@@ -420,9 +439,9 @@ class BoundedArithmetic(Arithmetic):
         if precision == "tf32":
             ea = (0.0 if ea is None else ea) + np.abs(to_tf32(left) - left) * 2
             eb = (0.0 if eb is None else eb) + np.abs(to_tf32(right) - right) * 2
-        total = np.zeros_like(value)
+        total: Array | float = 0.0
         if ea is not None:
-            total = total + np.matmul(ea, np.abs(right))
+            total = np.matmul(ea, np.abs(right))
         if eb is not None:
             total = total + np.matmul(np.abs(left) + (0.0 if ea is None else ea), eb)
         if accumulate is not None:
@@ -430,13 +449,18 @@ class BoundedArithmetic(Arithmetic):
             size = size + np.abs(accumulate.data) + _error(accumulate)
             total = total + _error(accumulate)
             present = intersect([accumulate, Tile(value, present)])
-        total = total + (depth + (accumulate is not None)) * self.ulp(dtype) * (size + total)
+        # total + (K + 1) ulp (size + total)
+        size = size + total
+        size *= (depth + (accumulate is not None)) * self.ulp(dtype)
+        total = np.asarray(size + total)
         if types[0].bits == 8 and types[0].is_float and depth:
             rows = np.max(np.abs(left), -1, keepdims=True)
             columns = np.max(np.abs(right), -2, keepdims=True)
             total = total + 2.0**-13 * depth * rows * columns
-        doubtful = np.isinf(total) | np.isnan(total)
-        result = self.settle(value, np.where(np.isfinite(value) | doubtful, total, 0.0), dtype)
+        if not np.isfinite(np.max(total, initial=0.0)) or not np.isfinite(value).all():
+            doubtful = ~np.isfinite(total)
+            total = np.where(np.isfinite(value) | doubtful, total, 0.0)
+        result = self.settle(value, np.asarray(total), dtype)
         return Tile(result.data, widen(present, value.shape), result.error)
 
 

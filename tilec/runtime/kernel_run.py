@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from tilec.runtime.variant_sizes import (
     variant_sizes,
 )
 from tilec.runtime.verify import (
+    Bounds,
     Case,
     Finding,
     Reference,
@@ -191,23 +193,38 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         """Run one kernel at one size set and verify. A result that differs is an Outcome with exit status 4; TileError is
         raised for what keeps it from running."""
         check_call(kernel.plan, sizes)
+        if isinstance(self.gpu, Gpu):
+            return self._on_gpu(self.gpu, kernel, sizes)
         case = self._case(kernel, sizes)
         if self.gpu is None:
             return self._interpret(kernel, case)
-        return self._launch(self.gpu, kernel, case)
+        if self._module is None:
+            self._module = self.gpu.module(f"{Path(self.file).stem}.cu", self.compiled.cu)
+        return self._launch(self.gpu, kernel, case, lambda: interpreter_bounds(case))
 
-    def _launch(self, gpu: Gpu | Emulator, kernel: CompiledKernel, case: Case) -> Outcome:
+    def _on_gpu(self, gpu: Gpu, kernel: CompiledKernel, sizes: CallSizes) -> Outcome:
+        """The inputs and what they must give are computed beside nvcc, which is another process."""
+        if self.options.energy:
+            self._counter(gpu)  # what cannot be measured is said before anything runs
+        with ThreadPoolExecutor(1) as pool:
+            building = pool.submit(self.build)
+            case = self._case(kernel, sizes)
+            bounds = interpreter_bounds(case)
+            built = building.result()
+        if self._module is None:
+            self._module = gpu.load(built.blob)
+        outcome = self._launch(gpu, kernel, case, lambda: bounds)
+        return outcome if built.cached else replace(outcome, nvcc_calls=1)
+
+    def _launch(
+        self,
+        gpu: Gpu | Emulator,
+        kernel: CompiledKernel,
+        case: Case,
+        expected: Callable[[], Bounds],
+    ) -> Outcome:
         calls = 0
         notes = []
-        if isinstance(gpu, Gpu):
-            if self.options.energy:
-                self._counter(gpu)  # what cannot be measured is said before anything runs
-            built = self.build()
-            calls = 0 if built.cached else 1
-            if self._module is None:
-                self._module = gpu.load(built.blob)
-        elif self._module is None:
-            self._module = gpu.module(f"{Path(self.file).stem}.cu", self.compiled.cu)
         gpu.peak_bytes = gpu.held_bytes
         held = gpu.held_bytes
         with prepare_call(gpu, kernel.plan, self._module, case.sizes, case.arrays) as call:
@@ -218,7 +235,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             peak = (gpu.peak_bytes - held) / 1e6
             launched = call.kernels
             self._save(kernel, case, outputs)
-            bounds = interpreter_bounds(case)
+            bounds = expected()
             findings = verify(case, outputs, bounds, self.tolerance, self._user_reference())
             if not findings:
                 note = bounds.problem or "there is no check clause"
