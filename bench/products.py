@@ -91,6 +91,23 @@ def gemm(rounds: int, sweep: bool) -> list[dict[str, object]]:
     return result
 
 
+def epilogue(rounds: int, sweep: bool) -> list[dict[str, object]]:
+    """A product with bias and ReLU beside our plain product."""
+    m = n = k = 4096
+    a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+    bias = torch.randn(n, device="cuda", dtype=torch.bfloat16)
+    c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    files = [("samples/gemm_bias_relu.tile", "gemm_bias_relu"), ("samples/gemm.tile", "gemm_nn")]
+    build_ahead([(file, kernel, ARCH, {}) for file, kernel in files])
+    fused, plain = (load(file, kernel, ARCH) for file, kernel in files)
+    fused(a, b, bias, c, m, k, n)
+    assert error(c, torch.relu(a @ b + bias)) < 4e-3
+    ours, theirs = partial(fused, a, b, bias, c, m, k, n), partial(plain, a, b, c, m, k, n)
+    name = "gemm_bias_relu 4096^3, beside gemm_nn"
+    return [compare(name, ours, theirs, 2.0 * m * n * k, rounds)]
+
+
 def attention(rounds: int, sweep: bool) -> list[dict[str, object]]:
     result = []
     heads, dim, length = 16, 128, 4096
@@ -151,7 +168,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*")
     options = parser.parse_args()
     table: list[dict[str, object]] = []
-    for part, run in (("gemm", gemm), ("attention", attention)):
+    for part, run in (("gemm", gemm), ("epilogue", epilogue), ("attention", attention)):
         if not options.parts or part in options.parts:
             table += run(options.rounds, options.sweep)
     if options.out:

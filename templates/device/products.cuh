@@ -23,6 +23,26 @@ struct alignas(128) SharedTile {
 };
 //@ end
 
+//@ primitive SteppedTile needs SharedTile
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
+  }
+};
+//@ end
+
 //@ primitive PlainTile
 /// kRows x kCols elements of shared memory for load_matrix_sync, which knows no swizzle: rows lie
 /// an odd number of 16-byte chunks apart, so that eight of them lie in eight different bank groups.

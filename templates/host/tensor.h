@@ -426,6 +426,11 @@ struct alignas(128) SharedTile {
 };
 //@ end
 
+//@ primitive SteppedTile needs SharedTile
+template <class T, int kRows, int kCols>
+using SteppedTile = SharedTile<T, kRows, kCols>;
+//@ end
+
 //@ primitive PlainTile needs SharedPointer
 template <class T, int kRows, int kCols>
 struct alignas(128) PlainTile {

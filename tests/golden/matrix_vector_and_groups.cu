@@ -405,6 +405,33 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   return number % group / (left < kRows ? left : kRows);
 }
 
+/// The remainder with the sign of b. Integers: b = 0 gives 0. Floats: as NumPy's remainder.
+template <class T>
+__device__ __forceinline__ T floor_mod(T a, T b) {
+  if constexpr (std::is_signed<T>::value) {
+    if (b == 0 || b == -1) return T(0);
+    const T rest = static_cast<T>(a % b);
+    return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  } else {
+    return b == 0 ? T(0) : static_cast<T>(a % b);
+  }
+}
+template <class T, class U>
+__device__ __forceinline__ auto floor_mod(T a, U b) -> decltype(true ? T() : U()) {
+  using Wide = decltype(true ? T() : U());
+  return floor_mod(static_cast<Wide>(a), static_cast<Wide>(b));
+}
+[[maybe_unused]] __device__ __forceinline__ float floor_mod(float a, float b) {
+  const float rest = fmodf(a, b);
+  if (rest == 0.0f) return copysignf(0.0f, b);
+  return (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+[[maybe_unused]] __device__ __forceinline__ double floor_mod(double a, double b) {
+  const double rest = ::fmod(a, b);
+  if (rest == 0.0) return ::copysign(0.0, b);
+  return (b < 0.0) != (rest < 0.0) ? rest + b : rest;
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -685,6 +712,24 @@ struct alignas(128) SharedTile {
       chunk ^= row / (8 / kChunks) % kChunks;
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
+  }
+};
+
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
   }
 };
 
@@ -1205,8 +1250,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   constexpr int kStepsBRow = 8;
   constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 64> a_tiles[3];
-    SharedTile<bf16_t, 64, 128> b_tiles[3];
+    SteppedTile<bf16_t, 64, 64> a_tiles[3];
+    SteppedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1272,55 +1317,43 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     }
     cp_async_commit();
   }
+  const int row_first = thread / 32 % 2 * 32;
+  const int col_first = thread / 64 % 2 * 64;
+  OperandA a_operand[2][2];
+  OperandB b_operand[2][8];
+
+  // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
+  cp_async_wait<1>();
+  __syncthreads();  // the first tiles have landed
+  if (0 < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64,
+      K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[0], row_first + mt * 16, 0);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[0], col_first, 0);
+  }
 
   // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
   for (int k_tile = 0; k_tile < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
-    cp_async_wait<1>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int k_tile_next = k_tile + 2;
+    const int a_row_end = M - BM * i_tile;
+    const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
+        64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
+    const int b_col_end = N - BN * j_tile;
 
     // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-    {
-      const int row_first = thread / 32 % 2 * 32;
-      const int col_first = thread / 64 % 2 * 64;
-      OperandA a_operand[2][2];
-      OperandB b_operand[2][8];
-      #pragma unroll
-      for (int mt = 0; mt < 2; ++mt) {
-        load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 0);
-      }
-      load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 0);
-
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        const int now = k_at / 16 % 2;
-        if (k_at + 16 < 64) {
-          #pragma unroll
-          for (int mt = 0; mt < 2; ++mt) {
-            load_a(a_operand[1 - now][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at
-                + 16);
-          }
-          load_b_transposed(b_operand[1 - now], shared.b_tiles[k_tile % 3], col_first, k_at + 16);
-        }
-        #pragma unroll
-        for (int mt = 0; mt < 2; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[now][mt],
-                b_operand[now][nt]);
-          }
-        }
-      }
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 16);
     }
-    const int k_tile_next = k_tile + 2;
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 16);
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
     if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
         8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
-      const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
-          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
-
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
           8), 64) * 64 + int64_t{k_tile_next} * 64;
@@ -1331,26 +1364,88 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
-              + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
+              + int64_t{K} * a_row_at + a_col_at, a_row_step * 16 < a_row_end - a_row_lane
               ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
       }
-      const int b_col_end = N - BN * j_tile;
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 8; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 32);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 32);
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
+        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+      // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * k_tile_next * 64 + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
-              + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
-              : 0);
+              + int64_t{N} * b_row_at + b_col_at, b_row_step * 8 < a_col_end - b_row_lane
+              && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 8; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, 48);
+    }
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 48);
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 8; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+
+    // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
+    cp_async_wait<1>();
+    __syncthreads();  // the next trip's tiles have landed, this trip's are read
+
+    // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[floor_mod(min_of(ceil_div(min_of(s
+          * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s
+          * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], row_first + mt * 16, 0);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(min_of(s
+        * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s
+        * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], col_first, 0);
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 8; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
   }
   const int i_end = M - BM * i_tile;
   const int j_end = N - BN * j_tile;

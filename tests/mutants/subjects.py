@@ -18,8 +18,17 @@ def _sizes(*sets: dict[str, int]) -> tuple[tuple[tuple[str, int], ...], ...]:
 
 
 _GEMM = _define(BM=32, BN=32, BK=16)
+_STEPS = _define(BM=32, BN=32, BK=32)
+"""Two steps a trip: operands are read ahead across trips."""
+
 _GEMM_SIZES = _sizes(
     {"M": 40, "N": 72, "K": 104}, {"M": 33, "N": 37, "K": 83}, {"M": 40, "N": 40, "K": 8}
+)
+_STEPS_SIZES = _sizes(
+    {"M": 40, "N": 72, "K": 208},
+    {"M": 33, "N": 37, "K": 163},
+    {"M": 40, "N": 40, "K": 8},
+    {"M": 8, "N": 8, "K": 0},
 )
 
 SUBJECTS = (
@@ -40,8 +49,8 @@ SUBJECTS = (
         sizes=_sizes({"M": 9, "K": 136}),
     ),
     Subject("gemm.tile", "gemm_nn", _GEMM, sizes=_GEMM_SIZES),
-    Subject("gemm.tile", "gemm_nt", _GEMM, sizes=_GEMM_SIZES),
-    Subject("gemm_bias_gelu.tile", "gemm_bias_gelu", _GEMM, sizes=_GEMM_SIZES),
+    Subject("gemm.tile", "gemm_nt", _STEPS, sizes=_STEPS_SIZES),
+    Subject("gemm_bias_gelu.tile", "gemm_bias_gelu", _STEPS, sizes=_STEPS_SIZES),
     Subject(
         "attention.tile",
         "attention",

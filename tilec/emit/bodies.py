@@ -138,7 +138,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.shared
     ]
     shared += [
-        f"{'PlainTile' if b.plain else 'SharedTile'}<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
+        f"{_tile_type(b)}<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
@@ -205,6 +205,11 @@ _MAP = "const CUtensorMap"
 def _entry_parameter(parameter: str) -> str:
     """A parameter of a body as the entry point has it: a map by value, where copies find it."""
     return parameter.replace(f"{_MAP}&", "const __grid_constant__ CUtensorMap")
+
+
+def _tile_type(tile: k.TileBuffer) -> str:
+    """The device's type of an operand's tile."""
+    return "PlainTile" if tile.plain else "SteppedTile" if tile.constant else "SharedTile"
 
 
 def _prologue(

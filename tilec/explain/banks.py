@@ -15,6 +15,7 @@ from itertools import product
 from tilec.explain.walk import BLOCKS
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_operands import DeclareOperands
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.source.text import Span
 
@@ -116,6 +117,8 @@ def _of(
             tile = tiles[op.tile.buffer]
             size = 16 if op.source is not None else tile.rep.bits // 8
             yield _by_threads(kernel, tile, op.row, op.col, size, f"store of {size} B", span)
+        case DeclareOperands():
+            yield from _of(kernel, tiles, op.product, span, axes)
         case k.Product():
             if isinstance(op.a, k.TileAddress):
                 tile = tiles[op.a.buffer]

@@ -8,6 +8,7 @@ from math import prod
 from tilec.explain.walk import BLOCKS, all_ops, mentioned
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_wmma import Sums, WmmaProduct
 from tilec.source.text import NOWHERE, Span
 from tilec.targets.table import Target
@@ -164,6 +165,8 @@ class _Lives:
                 columns = op.columns_at_once or op.col_tiles
                 left = 0 if isinstance(op.a, k.Fragment) else 4 * op.row_tiles
                 self.operands[position] = (left + 2 * columns) * (2 if op.ahead else 1)
+            case ProductStep():
+                self.operands[position] = 2 * (4 * op.product.row_tiles + 2 * op.product.col_tiles)
             case WmmaProduct():
                 # fragments of 16 x 16 elements in 32 lanes, of f16 twice (CUDA guide: their layout is not specified)
                 self.operands[position] = 8 * op.sums.rows + 8

@@ -14,6 +14,7 @@ from tilec.explain.walk import all_ops
 from tilec.explain.work import scopes
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_wmma import WmmaProduct
 from tilec.source.diagnostics import Diagnostic
 from tilec.source.text import NOWHERE, Span
@@ -32,7 +33,7 @@ VECTOR = 16
 SMALL = 16
 """An access of fewer bytes than the largest one's share by this is not asked to be wide: a value a row beside whole rows."""
 
-Products = k.Product | WmmaProduct | a.WarpgroupProduct
+Products = k.Product | ProductStep | WmmaProduct | a.WarpgroupProduct
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32
+from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_wmma import WmmaProduct
 from tilec.source.text import NOWHERE
 from tilec.targets.rates import RATES, function_cost
@@ -217,9 +218,9 @@ class Counter:
                 if op.op in ("sum", "prod") and op.target.rep.is_float and not fused:
                     self._arithmetic(op.target.rep.bits, place.times(), work)
             case k.Product():
-                macs = 16 * op.row_tiles * 8 * op.col_tiles * op.k_extent * (self.whole / 32)
-                share = self.rates.warp_share
-                self._multiply(macs, self.bits[op.b.buffer], work, place, share)
+                self._product(op, op.k_extent, work, place)
+            case ProductStep():
+                self._product(op.product, op.product.k_step, work, place)
             case WmmaProduct():
                 macs = 256 * op.sums.rows * op.sums.cols * op.k_extent * (self.whole / 32)
                 share = self.rates.warp_share
@@ -256,6 +257,11 @@ class Counter:
                     self._expression(op.value, work, place)
             case _:
                 pass
+
+    def _product(self, op: k.Product, extent: int, work: Work, place: _Place) -> None:
+        """A product of warps over `extent` elements of the consumed axis."""
+        macs = 16 * op.row_tiles * 8 * op.col_tiles * extent * (self.whole / 32)
+        self._multiply(macs, self.bits[op.b.buffer], work, place, self.rates.warp_share)
 
     def _multiply(self, macs: float, bits: int, work: Work, place: _Place, share: float) -> None:
         times = place.threads / self.whole

@@ -115,6 +115,8 @@ class TileBuffer:
     cols: int
     slots: int
     plain: bool = False
+    constant: bool = False
+    """places differ by constants where coordinates do: at the cost of nothing where rows are known not to be negative"""
 
     @property
     def pitch(self) -> int:

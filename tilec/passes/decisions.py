@@ -15,6 +15,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
+from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
 from tilec.ir.launch import Aligned, AllOf, Always, AnyOf, Given, Launch, LaunchCondition
@@ -181,6 +182,8 @@ class _Walk:
     """whether the producer's ops are walked"""
     notes: dict[tuple[str, int], list[Note]] = field(default_factory=dict)
     barriers: list[Note] = field(default_factory=list)
+    stepped: set[str] = field(default_factory=set)
+    """targets of products that are noted, which are written step by step"""
     pointers: dict[str, str] = field(default_factory=dict)
     bits: dict[str, int] = field(default_factory=dict)
 
@@ -238,6 +241,9 @@ class _Walk:
                 self.block(op.body, _Place(place.span, place.whole, place.axes, place.loop, guards))
             case k.Product():
                 self._product(op, place)
+            case ProductStep(set=0) if op.product.target.name not in self.stepped:
+                self.stepped.add(op.product.target.name)
+                self._product(op.product, place)
             case WmmaProduct():
                 self._opaque_product(op, place)
             case AddSums():

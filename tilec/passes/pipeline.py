@@ -3,7 +3,7 @@
 Tile IR   eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · retire · synchronize · exchange · queue
+Kernel IR lower · across · retire · synchronize · exchange · queue
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -36,6 +36,7 @@ from tilec.ir.launch import (
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
+    across,
     copies,
     eliminate_dead,
     exchange,
@@ -154,6 +155,8 @@ def run(
                     break
                 variant = replace(variant, stages=variant.stages - 1)
             snapshot("lower", kernel)
+            kernel = across.run(kernel)
+            snapshot("across", kernel)
             kernel = retire.run(kernel)
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
