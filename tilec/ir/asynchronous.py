@@ -163,16 +163,28 @@ class TensorCopy(Op):
 
 
 @dataclass(frozen=True)
+class LeftPlace(Op):
+    """Declares where in its ring's tiles a thread's left operands begin, `blocks` of 64 of a tile's columns a warpgroup, from
+    `row_first` on: known before a loop, as nothing is multiplied while a trip works it out."""
+
+    name: str
+    tile: TileAddress
+    blocks: int
+    row_first: str
+
+
+@dataclass(frozen=True)
 class LeftLoad(Op):
-    """Left operands for products of `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
-    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `row_first` on."""
+    """Left operands for products of rows `k_first` on, `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
+    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `place` on, which a LeftPlace declares."""
 
     target: Fragment
     tile: TileAddress
+    k_first: int
     k_extent: int
     k_step: int
     blocks: int
-    row_first: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,8 @@ class WarpgroupProduct(Op):
     continues: Expr | None = None
     """nor in a trip where this does not hold"""
     loaded: bool = False
+    k_first: int = 0
+    """where along the consumed axis of the tiles the product begins, for a part of it"""
 
 
 @dataclass(frozen=True)
