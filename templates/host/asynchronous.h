@@ -222,6 +222,16 @@ struct alignas(1024) PanelTile {
 };
 //@ end
 
+//@ primitive store_pair needs SharedPointer Vector store_vector
+template <class T>
+inline void store_pair(const SharedPointer<T>& p, T x, T y, int line = __builtin_LINE()) {
+  Vector<T, 2> pair;
+  pair[0] = x;
+  pair[1] = y;
+  store_vector<8>(p, pair, line);
+}
+//@ end
+
 //@ primitive tensor_prefetch
 inline void tensor_prefetch(const CUtensorMap& map, int line = __builtin_LINE()) {
   tilec_host::note(line);

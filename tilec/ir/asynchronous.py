@@ -273,9 +273,9 @@ class RowsAnywhere:
 
 @dataclass(frozen=True)
 class SendChunks(Op):
-    """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
+    """Chunks of 16 rows of accumulators and `depth` columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
     a warp) to the tensor of a map, or to the rows at `rows` by the warp's own stores: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
-    those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
+    those of the warp's first element; rows of accumulators lie along `row_axis`, their columns along `col_axis`. `across`: the latter are the tensor's rows; `paired`: accumulators' rows are neighbours in pairs. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
     many, `least` at least; `only`: these, under one fence; none of them: all."""
 
     proxy: ClassVar[Proxy] = "async"
@@ -285,8 +285,10 @@ class SendChunks(Op):
     map: str
     coordinates: tuple[Expr, ...]
     row_axis: int
+    col_axis: int
     blocks: int
     panels: int
+    depth: int
     under_way: int
     every: int = 2
     trip: Expr | None = None
@@ -294,6 +296,8 @@ class SendChunks(Op):
     least: int = 0
     only: tuple[int, ...] = ()
     rows: RowsAnywhere | None = None
+    across: bool = False
+    paired: bool = False
 
     @property
     def chunks(self) -> tuple[int, ...]:
