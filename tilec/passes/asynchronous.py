@@ -161,7 +161,11 @@ def plan_asynchronous(
         waiting = products.accumulators * departure.bits // 32
         fits = waiting <= room and not epilogue.late and not departure.across
         departure = replace(departure, deferred=fits and bare)
-        room -= max(packed, waiting) if departure.deferred else packed
+        if departure.deferred:
+            # what was loaded early gives its registers to what is packed, vector by vector
+            room = max(room - waiting, packed)
+        elif departure.bits < 32:
+            room -= packed
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
     leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * CHUNK_BYTES if departure else 0
