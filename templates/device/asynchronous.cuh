@@ -286,13 +286,13 @@ struct alignas(1024) PanelTile {
                 "whole panels, in blocks of 8 rows");
   T storage[kRows * kCols];
 
-  /// The number of an element's place.
+  /// The number of an element in the order of memory.
   static __device__ __forceinline__ int place(int row, int col) {
     const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
     return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
   }
 
-  /// The place of a number.
+  /// The element of such a number.
   __device__ __forceinline__ T* from(int place) { return &storage[place]; }
 
   /// The place of an element.
@@ -355,9 +355,9 @@ __device__ __forceinline__ int turned_place(PanelTile<T, kRows, kCols>& tile, in
 //@ primitive load_turned needs OperandA PanelTile ldmatrix_x4_trans permute_bytes bitcast
 //@ includes <cstdint>
 /// A warp's left operand of wgmma from a tile whose rows are consumed, for elements that wgmma does
-/// not read across itself: 32 bytes of depth from row `k`, a multiple of 8, on, of the 16 columns of
-/// a turned_place. Of 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one, of
-/// 32-bit ones col + lane / 4 and the one eight further: its two rows of accumulators.
+/// not read across itself: 32 bytes of depth from row `k`, a multiple of 8, on, of the 16 columns
+/// of a turned_place. Of 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one,
+/// of 32-bit ones col + lane / 4 and the one eight further: its two rows of accumulators.
 template <class T, int kRows, int kCols>
 __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCols>& tile, int k,
                                             int place) {
@@ -437,8 +437,8 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 //@ end
 
 //@ primitive cache_policy includes <cstdint>
-/// How the L2 keeps what a copy reads: `first` to leave (PTX ISA, createpolicy), or, 0, as usual: no
-/// policy at all, since with one of evict_normal a read of 470 MB takes a sixth longer on an H200.
+/// How the L2 keeps what a copy reads: `first` to leave (PTX ISA, createpolicy), or, 0, as usual:
+/// without a policy, as with one of evict_normal a read of 470 MB takes a sixth longer on an H200.
 [[maybe_unused]] __device__ __forceinline__ uint64_t cache_policy(bool first) {
   uint64_t evict_first;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
@@ -735,8 +735,8 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 //@ end
 
 //@ primitive store_pair needs shared_address includes <cstdint> <type_traits>
-/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are: those
-/// that pass as words are moved before the next product, and ptxas waits for that.
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
 template <class T>
 __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   static_assert(sizeof(T) == 4, "elements of 32 bits");
@@ -781,9 +781,10 @@ __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
 }
 //@ end
 
-//@ primitive pack_chunk_across needs PanelTile Vector lane_id store_aligned store_element store_pair
-/// The same where rows of accumulators are columns of the chunk: 16 of them, which are neighbours in
-/// pairs where they are kPaired.
+//@ primitive pack_chunk_across needs PanelTile Vector lane_id store_aligned store_element
+//@ needs store_pair
+/// The same where rows of accumulators are columns of the chunk: 16 of them, which are neighbours
+/// in pairs where they are kPaired.
 template <bool kPaired, class T, int kRows>
 __device__ __forceinline__ void pack_chunk_across(PanelTile<T, kRows, 16>& chunk,
                                                   const Vector<T, 2>* top,

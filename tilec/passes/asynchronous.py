@@ -38,6 +38,8 @@ WARPGROUP = 128
 """Threads of a warpgroup."""
 WIDEST_PIECE = 256
 """Columns of one instruction."""
+PIECE_BESIDES = 26
+"""Registers of a thread that ptxas wants for an instruction beside its accumulators (C7602 names the sum)."""
 CHUNK_ROWS, CHUNK_BYTES = 16, 2048
 """What a warp sends at once: the rows of its accumulators, and of columns so many that each row has 128 bytes."""
 CHUNKS_UNDER_WAY = 2
@@ -92,11 +94,21 @@ class Asynchronous:
     turned: frozenset[int] = frozenset()
     """ids of products' results whose left operand passes through registers, since the instruction cannot read it as it lies"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
+    launched: int = 255
+    """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
 
     @property
     def threads(self) -> int:
         """Threads of the consumers."""
         return WARPGROUP * self.warpgroups
+
+    def piece(self, columns: int, unit: int) -> int:
+        """Columns of one instruction of a product of so many: as many as suit its registers, in pieces of one width that begin at
+        multiples of `unit`."""
+        most = min(WIDEST_PIECE, 2 * (self.launched - PIECE_BESIDES))
+        if columns <= most:
+            return columns
+        return next(n for n in range(most // unit * unit, 0, -unit) if columns % n == 0)
 
 
 def plan_asynchronous(
@@ -184,6 +196,7 @@ def plan_asynchronous(
         unfilled=unfilled,
         streams=streams,
         turned=turned,
+        launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
     )
 
 

@@ -14,7 +14,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import I32
-from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.asynchronous import TRANSPOSABLE, Asynchronous
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
@@ -101,6 +101,9 @@ def start_product(
         assert left is not None
         operand = left
     first_k, extent = part or (0, plan.k_extent)
+    # across, a piece begins where a panel does
+    across = a.PanelBuffer("", op.a.type.dtype, plan.k_extent, columns, 1)
+    unit = across.panel if second.k_axis == 0 else 8
     return a.WarpgroupProduct(
         target,
         types,
@@ -112,7 +115,7 @@ def start_product(
         second.k_axis == 0,
         blocks,
         columns,
-        min(columns, WIDEST_PIECE),
+        form.piece(columns, unit),
         _first_row(form, blocks),
         types in TRANSPOSABLE,
         op.accumulate is None,
