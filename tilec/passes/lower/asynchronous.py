@@ -23,9 +23,10 @@ from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.own_range import OwnRange, find_own_range
+from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
-from tilec.passes.lower.warpgroup import left_parts, load_left, place_left, start_product
-from tilec.passes.products import InRegisters, ProductPlan, Staged
+from tilec.passes.lower.warpgroup import start_product
+from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
@@ -322,18 +323,16 @@ class Roles:
                 self._clear_edges(operand, op.span)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if turned and self.delayed is op:
-            self._in_parts(op, plan, target, ending)
+            start_in_parts(self, op, target, ending)
             return target
         first, last = self.turn(op)
         if turned:
-            left = load_left(
-                context, op, plan, self._place_left(op), self._tile, (0, plan.k_extent)
-            )
+            left = load_whole(self, op)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
-        continues = self._continues(op)
-        start = start_product(context, self.form, op, plan, target, left, continues, self._tile)
+        continues = self.continues(op)
+        start = start_product(context, self.form, op, plan, target, left, continues, self.tile)
         context.out.append(start)
         if self.delayed is op:
             self._delay(op, ending)
@@ -352,41 +351,6 @@ class Roles:
         self.rotated |= self.own is not None and self.own.partial
         return self.own
 
-    def _place_left(self, op: t.Dot) -> str:
-        """Where the left operands of a product that pass through registers begin."""
-        plan = products_of(self.context).plans[op.out.id]
-        operand = plan.b if products_of(self.context).swapped else plan.a
-        assert isinstance(operand, Staged)
-        return place_left(self.context, self.form, op, plan, self.buffers[operand.source.id].name)
-
-    def _in_parts(
-        self, op: t.Dot, plan: ProductPlan, target: k.Fragment, ending: list[Channel]
-    ) -> None:
-        """Start such a product part by part: the registers of one are loaded while the one before is multiplied, the first one's while
-        the last of the trip before is."""
-        context = self.context
-        for number, part in enumerate(left_parts(plan)):
-            left = load_left(context, op, plan, self.places[op.out.id], self._tile, part)
-            context.out.append(a.WarpgroupFence(span=op.span))
-            context.out.append(
-                start_product(
-                    context,
-                    self.form,
-                    op,
-                    plan,
-                    target,
-                    left,
-                    None if number else self._continues(op),
-                    self._tile,
-                    part,
-                )
-            )
-            if number == 0:
-                self._wait_before(op, ending)
-            else:
-                context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-        self._advance(op, ending)
-
     def turn(self, op: t.Dot) -> tuple[bool, bool]:
         """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
         all of them while the others do that work. All of them clear a tile's edges together, which no one may wait for in a turn."""
@@ -401,10 +365,10 @@ class Roles:
 
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""
-        self._wait_before(op, ending)
-        self._advance(op, ending)
+        self.wait_before(op, ending)
+        self.advance(op, ending)
 
-    def _wait_before(self, op: t.Dot, ending: list[Channel]) -> None:
+    def wait_before(self, op: t.Dot, ending: list[Channel]) -> None:
         """The group ends here; behind the wait for the one before, which was the trip before's last, its slots are free."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
@@ -412,7 +376,7 @@ class Roles:
         some = k.Apply("gt", (self._trip(op), k.Literal_(0, I32)), BOOL)
         context.out.append(k.IfUniform(some, body))
 
-    def _advance(self, op: t.Dot, ending: list[Channel]) -> None:
+    def advance(self, op: t.Dot, ending: list[Channel]) -> None:
         """To the next slots; let a chunk of the tile before leave."""
         self.context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
@@ -477,16 +441,16 @@ class Roles:
             return
         buffer = self.buffers[operand.source.id]
         begin, end, condition = self.ragged(operand, first, last)
-        tile = self._tile(operand)
+        tile = self.tile(operand)
         clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
 
-    def _tile(self, operand: Staged) -> k.TileAddress:
+    def tile(self, operand: Staged) -> k.TileAddress:
         number = operand.source.id
         ring = self.rings[self.channel_of[number]]
         return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
 
-    def _continues(self, op: t.Dot) -> k.Expr | None:
+    def continues(self, op: t.Dot) -> k.Expr | None:
         """Where the accumulators were not filled: whether the product adds to them."""
         around = self.context.definitions.loops[op.out.id]
         loop = around[-1] if around else None
@@ -514,7 +478,7 @@ class Roles:
     def begin_delayed(self, dot: t.Dot) -> None:
         """In front of such a loop: what its trips find ready."""
         if dot.out.id in self.form.turned:
-            self.places[dot.out.id] = self._place_left(dot)
+            self.places[dot.out.id] = place_left(self, dot)
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""

@@ -13,7 +13,6 @@ from typing import TypeAlias
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import I32
 from tilec.passes.asynchronous import TRANSPOSABLE, Asynchronous
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import products_of
@@ -24,52 +23,6 @@ STEP_BYTES = 32
 
 Tiles: TypeAlias = Callable[[Staged], k.TileAddress]
 """Where a staged operand is."""
-
-
-def left_parts(plan: ProductPlan) -> tuple[tuple[int, int], ...]:
-    """First places and extents of the parts of a trip's consumed axis whose left operands pass through registers one after the other:
-    while one is multiplied the next is loaded. One where a trip has a single step."""
-    step = STEP_BYTES * 8 // plan.op.a.type.dtype.bits
-    half = plan.k_extent // step // 2 * step
-    return ((0, half), (half, plan.k_extent - half)) if half else ((0, plan.k_extent),)
-
-
-def _left(context: Context, op: t.Dot, plan: ProductPlan) -> tuple[Staged, int]:
-    """The left operand of the instruction, and its blocks of 64 rows a warpgroup."""
-    swapped = products_of(context).swapped
-    operand = plan.b if swapped else plan.a
-    row = context.loop_axes(op.out)[int(swapped)]
-    assert isinstance(operand, Staged) and row is not None
-    return operand, row.layout.steps // 2
-
-
-def place_left(
-    context: Context, form: Asynchronous, op: t.Dot, plan: ProductPlan, buffer: str
-) -> str:
-    """The name of where a product's left operands begin in the tiles of their ring."""
-    _, blocks = _left(context, op, plan)
-    name = context.names.unique(f"{buffer.removesuffix('_tiles')}_left_at")
-    tile = k.TileAddress(buffer, k.Literal_(0, I32))
-    context.out.append(a.LeftPlace(name, tile, blocks, _first_row(form, blocks), span=op.span))
-    return name
-
-
-def load_left(
-    context: Context,
-    op: t.Dot,
-    plan: ProductPlan,
-    place: str,
-    tiles: Tiles,
-    part: tuple[int, int],
-) -> k.Fragment:
-    """A part of the left operand of a product into registers, from the tile of its columns."""
-    operand, blocks = _left(context, op, plan)
-    assert operand.load is not None
-    name = context.names.unique(f"{operand.load.access.tensor}_left")
-    target = k.Fragment(name, operand.source.type.dtype, ())
-    step = STEP_BYTES * 8 // op.a.type.dtype.bits
-    context.out.append(a.LeftLoad(target, tiles(operand), *part, step, blocks, place, span=op.span))
-    return target
 
 
 def start_product(
@@ -116,7 +69,7 @@ def start_product(
         blocks,
         columns,
         form.piece(columns, unit),
-        _first_row(form, blocks),
+        first_row(form, blocks),
         types in TRANSPOSABLE,
         op.accumulate is None,
         continues,
@@ -126,7 +79,7 @@ def start_product(
     )
 
 
-def _first_row(form: Asynchronous, blocks: int) -> str:
+def first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
     if form.warpgroups == 1:
         return "0"
