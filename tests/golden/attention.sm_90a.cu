@@ -1536,8 +1536,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       RingPlace<2> v_ring{0, 1};
       const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
       const IntDivisor h_trips = int_divisor(H);
-      for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-          BM); item += static_cast<int>(gridDim.x)) {
+      int place = static_cast<int>(blockIdx.x);
+      for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+        const int item = round + place;
+        place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+        if (item >= B * H * ceil_div(S, BM)) break;
         int instance = item;
         const int i_tile = take_digit(instance, i_tile_trips);
         const int h = take_digit(instance, h_trips);
@@ -1604,8 +1607,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
     const IntDivisor h_trips = int_divisor(H);
-    for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-        BM); item += static_cast<int>(gridDim.x)) {
+    int place = static_cast<int>(blockIdx.x);
+    for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+      const int item = round + place;
+      place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+      if (item >= B * H * ceil_div(S, BM)) break;
       int instance = item;
       const int i_tile = take_digit(instance, i_tile_trips);
       const int h = take_digit(instance, h_trips);
@@ -1696,7 +1702,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -1732,12 +1738,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1760,12 +1773,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -1773,8 +1791,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -1792,7 +1809,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+                row[i_step]);
           }
         }
       }
@@ -1875,8 +1892,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
+      const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -1964,7 +1983,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -1997,15 +2016,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2028,21 +2051,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2051,20 +2069,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2075,7 +2093,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2144,7 +2162,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -2236,7 +2254,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -2269,15 +2287,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2300,21 +2322,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2323,20 +2340,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2347,7 +2364,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2476,6 +2493,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2600,8 +2627,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       RingPlace<2> v_ring{0, 1};
       const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
       const IntDivisor h_trips = int_divisor(H);
-      for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-          BM); item += static_cast<int>(gridDim.x)) {
+      int place = static_cast<int>(blockIdx.x);
+      for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+        const int item = round + place;
+        place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+        if (item >= B * H * ceil_div(S, BM)) break;
         int instance = item;
         const int i_tile = take_digit(instance, i_tile_trips);
         const int h = take_digit(instance, h_trips);
@@ -2668,8 +2698,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
     const IntDivisor h_trips = int_divisor(H);
-    for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-        BM); item += static_cast<int>(gridDim.x)) {
+    int place = static_cast<int>(blockIdx.x);
+    for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+      const int item = round + place;
+      place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+      if (item >= B * H * ceil_div(S, BM)) break;
       int instance = item;
       const int i_tile = take_digit(instance, i_tile_trips);
       const int h = take_digit(instance, h_trips);
@@ -2760,7 +2793,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -2796,12 +2829,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2824,12 +2864,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -2837,8 +2882,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -2856,7 +2900,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+                row[i_step]);
           }
         }
       }
@@ -2939,8 +2983,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
+      const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -3028,7 +3074,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3061,15 +3107,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -3092,21 +3142,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3115,20 +3160,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3139,7 +3184,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3208,7 +3253,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -3300,7 +3345,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3333,15 +3378,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -3364,21 +3413,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3387,20 +3431,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3411,7 +3455,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3539,6 +3583,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
