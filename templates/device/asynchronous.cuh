@@ -286,11 +286,17 @@ struct alignas(1024) PanelTile {
                 "whole panels, in blocks of 8 rows");
   T storage[kRows * kCols];
 
-  /// The place of an element.
-  __device__ __forceinline__ T* at(int row, int col) {
+  /// The number of an element in the order of memory.
+  static __device__ __forceinline__ int place(int row, int col) {
     const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
-    return &storage[(col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk];
+    return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
   }
+
+  /// The element of such a number.
+  __device__ __forceinline__ T* from(int place) { return &storage[place]; }
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int row, int col) { return from(place(row, col)); }
 
   /// Where row `row` of the panel of column `col` begins: what a bulk copy writes from there on.
   __device__ __forceinline__ T* panel(int row, int col) {
@@ -332,29 +338,43 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
 }
 //@ end
 
-//@ primitive load_turned needs OperandA PanelTile lane_id ldmatrix_x4_trans permute_bytes
-//@ needs bitcast includes <cstdint>
+//@ primitive turned_place needs PanelTile lane_id
+/// Where a thread's part of a left operand that load_turned brings begins in a tile, for the 16
+/// columns from `col` on and rows from 0 on.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ int turned_place(PanelTile<T, kRows, kCols>& tile, int col) {
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 4) return tile.place(lane % 4, col + lane / 4);
+  // Each matrix has rows 4t, 4t + 1 or 4t + 2, 4t + 3 of 16: transposed, a lane has two of them for
+  // a pair of columns, and two matrices have the four that its register takes of each.
+  const int row = lane / 16 * 16 + lane / 8 % 2 * 2 + lane % 8 / 2 * 4 + lane % 2;
+  return tile.place(row, col);
+}
+//@ end
+
+//@ primitive load_turned needs OperandA PanelTile ldmatrix_x4_trans permute_bytes bitcast
+//@ includes <cstdint>
 /// A warp's left operand of wgmma from a tile whose rows are consumed, for elements that wgmma does
-/// not read across itself: 32 bytes of depth from row `k` on, of the 16 columns from `col` on. Of
-/// 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one, of 32-bit ones col +
-/// lane / 4 and the one eight further: its two rows of accumulators.
+/// not read across itself: 32 bytes of depth from row `k`, a multiple of 8, on, of the 16 columns
+/// of a turned_place. Of 8-bit elements a thread gets columns col + lane / 4 * 2 and the next one,
+/// of 32-bit ones col + lane / 4 and the one eight further: its two rows of accumulators.
 template <class T, int kRows, int kCols>
 __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCols>& tile, int k,
-                                            int col) {
-  const int lane = lane_id();
+                                            int place) {
+  using Tile = PanelTile<T, kRows, kCols>;
   if constexpr (sizeof(T) == 4) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const T element = *tile.at(k + lane % 4 + i / 2 * 4, col + lane / 4 + i % 2 * 8);
+      // Four rows and eight columns further the chunk's number differs by these bits.
+      const int chunks = i / 2 * 4 / (128 / Tile::kSpan) % (Tile::kSpan / 16) ^ i % 2 * 2;
+      const T element =
+          *tile.from((place ^ chunks * Tile::kChunk) + (k + i / 2 * 4) * Tile::kPanel);
       a.x[i] = bitcast<uint32_t>(element);
     }
   } else {
     static_assert(sizeof(T) == 1, "elements of 8 or 32 bits");
-    // Each matrix has rows 4t, 4t + 1 or 4t + 2, 4t + 3 of 16: transposed, a lane has two of them
-    // for a pair of columns, and two matrices have the four that its register takes of each.
-    const int row = lane / 16 * 16 + lane / 8 % 2 * 2 + lane % 8 / 2 * 4 + lane % 2;
     uint32_t pairs[4];
-    ldmatrix_x4_trans(pairs, tile.at(k + row, col));
+    ldmatrix_x4_trans(pairs, tile.from(place + k * Tile::kPanel));
     a.x[0] = permute_bytes(pairs[0], pairs[1], 0x6420);
     a.x[1] = permute_bytes(pairs[0], pairs[1], 0x7531);
     a.x[2] = permute_bytes(pairs[2], pairs[3], 0x6420);
@@ -417,18 +437,18 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 //@ end
 
 //@ primitive cache_policy includes <cstdint>
-/// How the L2 keeps what a copy reads: `first` to leave, or as usual (PTX ISA, createpolicy).
+/// How the L2 keeps what a copy reads: `first` to leave (PTX ISA, createpolicy), or, 0, as usual:
+/// without a policy, as with one of evict_normal a read of 470 MB takes a sixth longer on an H200.
 [[maybe_unused]] __device__ __forceinline__ uint64_t cache_policy(bool first) {
-  uint64_t evict_first, evict_normal;
+  uint64_t evict_first;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(evict_first));
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(evict_normal));
-  return first ? evict_first : evict_normal;
+  return first ? evict_first : 0;
 }
 //@ end
 
-//@ primitive tensor_load_hinted needs SharedBarrier shared_address includes <cstdint> <cuda.h>
-/// tensor_load with a policy of the L2.
-[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+//@ primitive tensor_load_by_policy needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// tensor_load with a policy of the L2, which is not 0.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_by_policy(
     void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -438,7 +458,7 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
         "r"(y)
       : "memory");
 }
-[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_by_policy(
     void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y,
     int z) {
   asm volatile(
@@ -449,7 +469,7 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
         "r"(y), "r"(z)
       : "memory");
 }
-[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_by_policy(
     void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
     int w) {
   asm volatile(
@@ -460,7 +480,7 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
         "r"(y), "r"(z), "r"(w)
       : "memory");
 }
-[[maybe_unused]] __device__ __forceinline__ void tensor_load_hinted(
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_by_policy(
     void* to, const CUtensorMap& map, SharedBarrier& landed, uint64_t policy, int x, int y, int z,
     int w, int v) {
   asm volatile(
@@ -470,6 +490,21 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
       : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "l"(policy), "r"(x),
         "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
+}
+//@ end
+
+//@ primitive tensor_load_hinted needs SharedBarrier tensor_load tensor_load_by_policy
+//@ includes <cstdint> <cuda.h>
+/// tensor_load with a cache_policy.
+template <class... Coordinates>
+__device__ __forceinline__ void tensor_load_hinted(void* to, const CUtensorMap& map,
+                                                   SharedBarrier& landed, uint64_t policy,
+                                                   Coordinates... at) {
+  if (policy != 0) {
+    tensor_load_by_policy(to, map, landed, policy, at...);
+  } else {
+    tensor_load(to, map, landed, at...);
+  }
 }
 //@ end
 
@@ -699,22 +734,79 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
 }
 //@ end
 
-//@ primitive pack_chunk needs PanelTile Vector lane_id stmatrix_x4 includes <cstdint> <cstring>
-/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to shared memory.
+//@ primitive store_pair needs shared_address includes <cstdint> <type_traits>
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
 template <class T>
-__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
-                                           const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) == 2, "16-bit elements");
+__device__ __forceinline__ void store_pair(T* p, T x, T y) {
+  static_assert(sizeof(T) == 4, "elements of 32 bits");
+  const uint32_t at = shared_address(p);
+  if constexpr (std::is_same<T, float>::value) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(x), "f"(y) : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "r"(x), "r"(y) : "memory");
+  }
+}
+//@ end
+
+//@ primitive pack_chunk needs PanelTile Vector lane_id stmatrix_x4 store_pair
+//@ includes <cstdint> <cstring>
+/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
+/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+template <bool kPaired = false, class T, int kCols>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      uint32_t words[4];
+      memcpy(&words[0], &top[2 * j], 4);
+      memcpy(&words[1], &bottom[2 * j], 4);
+      memcpy(&words[2], &top[2 * j + 1], 4);
+      memcpy(&words[3], &bottom[2 * j + 1], 4);
+      const int row = lane % 8 * kStride + lane / 8 % 2 * kBelow;
+      stmatrix_x4(chunk.at(row, 16 * j + lane / 16 * 8), words);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCols / 8; ++j) {
+      const int col = 8 * j + lane % 4 * 2;
+      store_pair(chunk.at(lane / 4 * kStride, col), top[j][0], top[j][1]);
+      store_pair(chunk.at(lane / 4 * kStride + kBelow, col), bottom[j][0], bottom[j][1]);
+    }
+  }
+}
+//@ end
+
+//@ primitive pack_chunk_across needs PanelTile Vector lane_id store_aligned store_element
+//@ needs store_pair
+/// The same where rows of accumulators are columns of the chunk: 16 of them, which are neighbours
+/// in pairs where they are kPaired.
+template <bool kPaired, class T, int kRows>
+__device__ __forceinline__ void pack_chunk_across(PanelTile<T, kRows, 16>& chunk,
+                                                  const Vector<T, 2>* top,
+                                                  const Vector<T, 2>* bottom) {
   const int lane = lane_id();
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint32_t words[4];
-    memcpy(&words[0], &top[2 * j], 4);
-    memcpy(&words[1], &bottom[2 * j], 4);
-    memcpy(&words[2], &top[2 * j + 1], 4);
-    memcpy(&words[3], &bottom[2 * j + 1], 4);
-    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+  for (int j = 0; j < kRows / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = 8 * j + lane % 4 * 2 + e;
+      if constexpr (kPaired && sizeof(T) == 4) {
+        store_pair(chunk.at(row, lane / 4 * 2), top[j][e], bottom[j][e]);
+      } else if constexpr (kPaired) {
+        Vector<T, 2> pair;
+        pair[0] = top[j][e];
+        pair[1] = bottom[j][e];
+        store_aligned(chunk.at(row, lane / 4 * 2), pair);
+      } else {
+        store_element(chunk.at(row, lane / 4), top[j][e]);
+        store_element(chunk.at(row, lane / 4 + 8), bottom[j][e]);
+      }
+    }
   }
 }
 //@ end
@@ -723,14 +815,34 @@ __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Ve
 //@ needs bulk_commit bulk_wait_read includes <cuda.h>
 /// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
 /// kOthers youngest stores have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+template <int kOthers, bool kPaired = false, class T, int kCols, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, kCols>& chunk, const CUtensorMap& map,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom,
                                            Coordinates... at) {
   const int lane = lane_id();
   if (lane == 0) bulk_wait_read<kOthers>();
   __syncwarp();
-  pack_chunk(chunk, top, bottom);
+  pack_chunk<kPaired>(chunk, top, bottom);
+  fence_async();
+  __syncwarp();
+  if (lane == 0) {
+    tensor_store(map, chunk.panel(0, 0), at...);
+    bulk_commit();
+  }
+}
+//@ end
+
+//@ primitive send_chunk_across needs PanelTile Vector lane_id pack_chunk_across fence_async
+//@ needs tensor_store bulk_commit bulk_wait_read includes <cuda.h>
+/// The same of a chunk as pack_chunk_across.
+template <int kOthers, bool kPaired, class T, int kRows, class... Coordinates>
+__device__ __forceinline__ void send_chunk_across(PanelTile<T, kRows, 16>& chunk,
+                                                  const CUtensorMap& map, const Vector<T, 2>* top,
+                                                  const Vector<T, 2>* bottom, Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk_across<kPaired>(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {
@@ -744,34 +856,38 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
 //@ needs store_element shuffle_from sync_warp includes <cstdint> <cstring>
 /// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
 /// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
-/// in words of two elements. Places outside are left alone.
-template <class T>
-__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+/// in words. Places outside are left alone.
+template <class T, int kCols>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p, int64_t stride,
                                             int row, int row_end, int col, int col_end,
                                             const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
   const int lane = lane_id();
   sync_warp();
   pack_chunk(chunk, top, bottom);
   sync_warp();
-  const int columns = col_end - col < 64 ? col_end - col : 64;
+  const int columns = col_end - col < kCols ? col_end - col : kCols;
   T* const to = p + stride * row + col;
 #pragma unroll 1
   for (int i = 0; i < 16; ++i) {
     if (row + i >= row_end) break;
-    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
     T* const line = to + stride * i;
-    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
-    if (odd != 0) {
-      // words begin at the second element of a pair
-      if (lane == 0 && columns > 0) store_element(line, pair[0]);
-      uint32_t word;
-      memcpy(&word, &pair, 4);
-      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
-      memcpy(&pair, &word, 4);
+    if constexpr (sizeof(T) == 4) {
+      if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
+    } else {
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+      if (odd != 0) {
+        // words begin at the second element of a pair
+        if (lane == 0 && columns > 0) store_element(line, pair[0]);
+        uint32_t word;
+        memcpy(&word, &pair, 4);
+        word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+        memcpy(&pair, &word, 4);
+      }
+      const int at = 2 * lane + odd;
+      if (at + 1 < columns) store_aligned(line + at, pair);
+      else if (at < columns) store_element(line + at, pair[0]);
     }
-    const int at = 2 * lane + odd;
-    if (at + 1 < columns) store_aligned(line + at, pair);
-    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 //@ end

@@ -201,6 +201,15 @@ struct alignas(1024) PanelTile {
   SharedPointer<T> panel(int row, int col, int line = __builtin_LINE()) const {
     return pointer(row, col, 0, line);
   }
+  static int place(int row, int col) {
+    const int chunk = col % kPanel / kChunk ^ row * kSpan / 128 % (kSpan / 16);
+    return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
+  }
+  SharedPointer<T> from(int place, int line = __builtin_LINE()) const {
+    const int64_t begin = tilec_host::shared_offset(storage), size = sizeof(storage);
+    return SharedPointer<T>{
+        {begin + int64_t(place) * int64_t(sizeof(T)), begin, begin + size, line}};
+  }
 
  private:
   SharedPointer<T> pointer(int row, int col, int place, int line) const {
@@ -211,6 +220,16 @@ struct alignas(1024) PanelTile {
     return SharedPointer<T>{{begin + at, begin, begin + size, line}};
   }
 };
+//@ end
+
+//@ primitive store_pair needs SharedPointer Vector store_vector
+template <class T>
+inline void store_pair(const SharedPointer<T>& p, T x, T y, int line = __builtin_LINE()) {
+  Vector<T, 2> pair;
+  pair[0] = x;
+  pair[1] = y;
+  store_vector<8>(p, pair, line);
+}
 //@ end
 
 //@ primitive tensor_prefetch

@@ -28,16 +28,17 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
-/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// What a Vector holds. Narrow elements that fill words are words, too: passed on one by one
 /// they are taken out of their words, and each load is waited for to do that.
-template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+template <class T, int N,
+          bool kWords = (sizeof(T) < 4 && sizeof(T) * N % 4 == 0 && sizeof(T) * N <= 16)>
 struct VectorUnits {
   T units[N];
 };
 template <class T, int N>
 struct VectorUnits<T, N, true> {
   union {
-    uint32_t words[4];
+    uint32_t words[sizeof(T) * N / 4];
     T units[N];
   };
 };
@@ -877,11 +878,17 @@ struct alignas(1024) PanelTile {
                 "whole panels, in blocks of 8 rows");
   T storage[kRows * kCols];
 
-  /// The place of an element.
-  __device__ __forceinline__ T* at(int row, int col) {
+  /// The number of an element in the order of memory.
+  static __device__ __forceinline__ int place(int row, int col) {
     const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
-    return &storage[(col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk];
+    return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
   }
+
+  /// The element of such a number.
+  __device__ __forceinline__ T* from(int place) { return &storage[place]; }
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int row, int col) { return from(place(row, col)); }
 
   /// Where row `row` of the panel of column `col` begins: what a bulk copy writes from there on.
   __device__ __forceinline__ T* panel(int row, int col) {
@@ -1068,21 +1075,45 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
   return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
-/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to shared memory.
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
 template <class T>
-__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
-                                           const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) == 2, "16-bit elements");
+__device__ __forceinline__ void store_pair(T* p, T x, T y) {
+  static_assert(sizeof(T) == 4, "elements of 32 bits");
+  const uint32_t at = shared_address(p);
+  if constexpr (std::is_same<T, float>::value) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(x), "f"(y) : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "r"(x), "r"(y) : "memory");
+  }
+}
+
+/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
+/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+template <bool kPaired = false, class T, int kCols>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint32_t words[4];
-    memcpy(&words[0], &top[2 * j], 4);
-    memcpy(&words[1], &bottom[2 * j], 4);
-    memcpy(&words[2], &top[2 * j + 1], 4);
-    memcpy(&words[3], &bottom[2 * j + 1], 4);
-    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+    for (int j = 0; j < 4; ++j) {
+      uint32_t words[4];
+      memcpy(&words[0], &top[2 * j], 4);
+      memcpy(&words[1], &bottom[2 * j], 4);
+      memcpy(&words[2], &top[2 * j + 1], 4);
+      memcpy(&words[3], &bottom[2 * j + 1], 4);
+      const int row = lane % 8 * kStride + lane / 8 % 2 * kBelow;
+      stmatrix_x4(chunk.at(row, 16 * j + lane / 16 * 8), words);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCols / 8; ++j) {
+      const int col = 8 * j + lane % 4 * 2;
+      store_pair(chunk.at(lane / 4 * kStride, col), top[j][0], top[j][1]);
+      store_pair(chunk.at(lane / 4 * kStride + kBelow, col), bottom[j][0], bottom[j][1]);
+    }
   }
 }
 
@@ -1505,8 +1536,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       RingPlace<2> v_ring{0, 1};
       const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
       const IntDivisor h_trips = int_divisor(H);
-      for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-          BM); item += static_cast<int>(gridDim.x)) {
+      int place = static_cast<int>(blockIdx.x);
+      for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+        const int item = round + place;
+        place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+        if (item >= B * H * ceil_div(S, BM)) break;
         int instance = item;
         const int i_tile = take_digit(instance, i_tile_trips);
         const int h = take_digit(instance, h_trips);
@@ -1573,8 +1607,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
     const IntDivisor h_trips = int_divisor(H);
-    for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-        BM); item += static_cast<int>(gridDim.x)) {
+    int place = static_cast<int>(blockIdx.x);
+    for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+      const int item = round + place;
+      place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+      if (item >= B * H * ceil_div(S, BM)) break;
       int instance = item;
       const int i_tile = take_digit(instance, i_tile_trips);
       const int h = take_digit(instance, h_trips);
@@ -1665,7 +1702,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -1701,12 +1738,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1729,12 +1773,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -1742,8 +1791,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -1761,7 +1809,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+                row[i_step]);
           }
         }
       }
@@ -1844,8 +1892,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
+      const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -1933,7 +1983,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -1966,15 +2016,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1997,21 +2051,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2020,20 +2069,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2044,7 +2093,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2113,7 +2162,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -2205,7 +2254,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -2238,15 +2287,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2269,21 +2322,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2292,20 +2340,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2316,7 +2364,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2445,6 +2493,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2569,8 +2627,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       RingPlace<2> v_ring{0, 1};
       const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
       const IntDivisor h_trips = int_divisor(H);
-      for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-          BM); item += static_cast<int>(gridDim.x)) {
+      int place = static_cast<int>(blockIdx.x);
+      for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+        const int item = round + place;
+        place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+        if (item >= B * H * ceil_div(S, BM)) break;
         int instance = item;
         const int i_tile = take_digit(instance, i_tile_trips);
         const int h = take_digit(instance, h_trips);
@@ -2637,8 +2698,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor i_tile_trips = int_divisor(ceil_div(S, BM));
     const IntDivisor h_trips = int_divisor(H);
-    for (int item = static_cast<int>(blockIdx.x); item < B * H * ceil_div(S,
-        BM); item += static_cast<int>(gridDim.x)) {
+    int place = static_cast<int>(blockIdx.x);
+    for (int round = 0; round < B * H * ceil_div(S, BM); round += static_cast<int>(gridDim.x)) {
+      const int item = round + place;
+      place = place + 1 < static_cast<int>(gridDim.x) ? place + 1 : 0;
+      if (item >= B * H * ceil_div(S, BM)) break;
       int instance = item;
       const int i_tile = take_digit(instance, i_tile_trips);
       const int h = take_digit(instance, h_trips);
@@ -2729,7 +2793,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -2765,12 +2829,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2793,12 +2864,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -2806,8 +2882,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float tile_3[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -2825,7 +2900,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+                row[i_step]);
           }
         }
       }
@@ -2908,8 +2983,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
+      const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -2997,7 +3074,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3030,15 +3107,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -3061,21 +3142,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3084,20 +3160,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3108,7 +3184,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3177,7 +3253,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -3269,7 +3345,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3302,15 +3378,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -3333,21 +3413,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_7[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_7[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3356,20 +3431,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_7[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_8[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_8[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3380,7 +3455,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_8[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3508,6 +3583,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;

@@ -28,16 +28,17 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
-/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// What a Vector holds. Narrow elements that fill words are words, too: passed on one by one
 /// they are taken out of their words, and each load is waited for to do that.
-template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+template <class T, int N,
+          bool kWords = (sizeof(T) < 4 && sizeof(T) * N % 4 == 0 && sizeof(T) * N <= 16)>
 struct VectorUnits {
   T units[N];
 };
 template <class T, int N>
 struct VectorUnits<T, N, true> {
   union {
-    uint32_t words[4];
+    uint32_t words[sizeof(T) * N / 4];
     T units[N];
   };
 };
@@ -440,11 +441,16 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
+/// Whether so few others share the workers of an uneven grid that each has several of them.
+[[maybe_unused]] __device__ __forceinline__ bool uneven_few(int workers, int others) {
+  return others <= workers / 4 * 3;
+}
+
 /// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
 /// trips take longer, for each of `others`.
 [[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
                                                                       int others) {
-  return int_divisor(others > workers ? trips : others);
+  return int_divisor(uneven_few(workers, others) ? others : trips);
 }
 
 /// A trip of the uneven loop, and which of the others it belongs to.
@@ -454,21 +460,36 @@ struct UnevenPlace {
 };
 
 /// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
-/// that all have about the same to do. Where others are many, each takes a long and a short trip of
-/// the same one in turn, and workers side by side read the same; where they are few, the longest
-/// trips of all come first, dealt to and fro.
+/// that all have about the same to do. Where the others are few, the longest trips of all come
+/// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
+/// a long trip of one and a short trip of the next for each worker; what is left when no round is
+/// full comes one by one, the longest first, dealt to and fro.
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
                                                                      const IntDivisor& by) {
-  const bool many = others > workers;
-  const int round = many ? turn / 2 : turn;
-  const int along = many || turn % 2 == 0 ? worker : workers - 1 - worker;
-  int above = many ? (round * workers + along) * 2 + turn % 2 : round * workers + along;
-  if (above >= trips * others) return UnevenPlace{-1, 0};
-  const int digit = take_digit(above, by);
-  if (!many) return UnevenPlace{trips - 1 - above, digit};
-  return UnevenPlace{digit % 2 == 0 ? trips - 1 - digit / 2 : digit / 2, above};
+  if (uneven_few(workers, others)) {
+    int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
+    if (above >= trips * others) return UnevenPlace{-1, 0};
+    const int other = take_digit(above, by);
+    return UnevenPlace{trips - 1 - above, other};
+  }
+  const int rounds = trips * others / (2 * workers);
+  const int pairs = quotient_of(rounds * workers, by);
+  const int left = others - 2 * pairs;
+  int rank = 0;
+  if (turn < 2 * rounds) {
+    int pair = turn / 2 * workers + worker;
+    const int trip = take_digit(pair, by);
+    if (pair < pairs && turn % 2 == 0) return UnevenPlace{trips - 1 - trip, 2 * pair};
+    if (pair < pairs) return UnevenPlace{trip, 2 * pair + 1};
+    rank = left * trips - 1 - 2 * ((pair - pairs) * trips + trip) - turn % 2;
+  } else {
+    const int single = turn - 2 * rounds;
+    rank = single * workers + (single % 2 == 0 ? worker : workers - 1 - worker);
+    if (rank >= trips * others - 2 * rounds * workers) return UnevenPlace{-1, 0};
+  }
+  return UnevenPlace{trips - 1 - rank / left, 2 * pairs + rank % left};
 }
 
 /// x/y within 2 ulp.
@@ -951,11 +972,17 @@ struct alignas(1024) PanelTile {
                 "whole panels, in blocks of 8 rows");
   T storage[kRows * kCols];
 
-  /// The place of an element.
-  __device__ __forceinline__ T* at(int row, int col) {
+  /// The number of an element in the order of memory.
+  static __device__ __forceinline__ int place(int row, int col) {
     const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
-    return &storage[(col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk];
+    return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
   }
+
+  /// The element of such a number.
+  __device__ __forceinline__ T* from(int place) { return &storage[place]; }
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int row, int col) { return from(place(row, col)); }
 
   /// Where row `row` of the panel of column `col` begins: what a bulk copy writes from there on.
   __device__ __forceinline__ T* panel(int row, int col) {
@@ -1142,21 +1169,45 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
   return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
-/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to shared memory.
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
 template <class T>
-__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
-                                           const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) == 2, "16-bit elements");
+__device__ __forceinline__ void store_pair(T* p, T x, T y) {
+  static_assert(sizeof(T) == 4, "elements of 32 bits");
+  const uint32_t at = shared_address(p);
+  if constexpr (std::is_same<T, float>::value) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(x), "f"(y) : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "r"(x), "r"(y) : "memory");
+  }
+}
+
+/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
+/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+template <bool kPaired = false, class T, int kCols>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint32_t words[4];
-    memcpy(&words[0], &top[2 * j], 4);
-    memcpy(&words[1], &bottom[2 * j], 4);
-    memcpy(&words[2], &top[2 * j + 1], 4);
-    memcpy(&words[3], &bottom[2 * j + 1], 4);
-    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+    for (int j = 0; j < 4; ++j) {
+      uint32_t words[4];
+      memcpy(&words[0], &top[2 * j], 4);
+      memcpy(&words[1], &bottom[2 * j], 4);
+      memcpy(&words[2], &top[2 * j + 1], 4);
+      memcpy(&words[3], &bottom[2 * j + 1], 4);
+      const int row = lane % 8 * kStride + lane / 8 % 2 * kBelow;
+      stmatrix_x4(chunk.at(row, 16 * j + lane / 16 * 8), words);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCols / 8; ++j) {
+      const int col = 8 * j + lane % 4 * 2;
+      store_pair(chunk.at(lane / 4 * kStride, col), top[j][0], top[j][1]);
+      store_pair(chunk.at(lane / 4 * kStride + kBelow, col), bottom[j][0], bottom[j][1]);
+    }
   }
 }
 
@@ -1742,34 +1793,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
-      Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-      if (T - 128 >= 0 && T - S + i_tile * 128 >= 0) {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
-            }
-          }
-        }
-      } else {
-        const int j_end = min_of(BM * i_tile - S + T + BM, T);
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
-            }
-          }
-        }
-      }
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
@@ -1782,8 +1805,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                ? s_3[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_s_chains[i_step][j_chain_step], s_3[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1801,7 +1824,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -1828,7 +1851,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
           }
         }
       }
@@ -1837,12 +1860,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -1865,12 +1895,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -1878,8 +1913,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -1896,8 +1930,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]);
           }
         }
       }
@@ -1980,10 +2013,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
+      const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
+          + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
+          * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S + warpgroup * 64
+          + i_tile * 128 + 64, T), BN) - 1, ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1),
+          0);
       const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T),
           BN) - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1), i_tile
-          + floor_div(T - S - 255, 128) + 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+          + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -2024,7 +2064,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2035,18 +2075,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_6[i_step][j_step][j_sub] = s_5[i_step][j_step][j_sub];
+              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -2062,8 +2091,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2081,7 +2110,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -2108,21 +2137,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -2145,21 +2178,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2168,20 +2196,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2192,7 +2220,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2261,8 +2289,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(min_of(BM * i_tile - S + T
-          + BM, T), BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -2303,7 +2330,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2317,26 +2344,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_6 = BM * i_tile - BN * j_tile - S + T
+              const float s_5 = BM * i_tile - BN * j_tile - S + T
                   + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
-              s_5[i_step][j_step][j_sub] = s_6;
-            }
-          }
-        }
-        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
-            + BM - BN);
-        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_7 = j_el < j_end_2 ? s_5[i_step][j_step][j_sub] : -INFINITY;
-              s_6[i_step][j_step][j_sub] = s_7;
+              s_4[i_step][j_step][j_sub] = s_5;
             }
           }
         }
@@ -2352,8 +2363,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2371,7 +2382,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -2398,21 +2409,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -2435,21 +2450,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -2458,20 +2468,20 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -2482,7 +2492,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -2625,6 +2635,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
+          BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2891,34 +2912,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
-      Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-      if (T - 128 >= 0 && T - S + i_tile * 128 >= 0) {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
-            }
-          }
-        }
-      } else {
-        const int j_end = min_of(BM * i_tile - S + T + BM, T);
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = j_el < j_end ? s_3[i_step][j_step][j_sub] : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
-            }
-          }
-        }
-      }
 
       // attention.tile:16  m_new = maximum(m, max(s, axis=1))
       float max_s[kStepsI];
@@ -2931,8 +2924,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                ? s_3[i_step][j_step][j_sub] : OpMax<float>::combine(
+                max_s_chains[i_step][j_chain_step], s_3[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2950,7 +2943,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
-        any_far = any_far || abs_of(m_new) > far_from;
+        any_far = any_far || abs_of(m_new) >= far_from;
       }
       const bool rare = any_lane(any_far);
 
@@ -2977,7 +2970,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+            tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
           }
         }
       }
@@ -2986,12 +2979,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float row[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        row[i_step] = ref[i_step];
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
       }
       float row_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
       }
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -3014,12 +3014,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
-          row[i_step] = far ? 0.0f : ref[i_step];
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const bool far = abs_of(ref[i_step]) > far_from;
           row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
         }
       }
 
@@ -3027,8 +3032,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       float tile_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + -fma(ref[i_step], row_2[i_step],
-            0.0f);
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
       }
       float alpha[kStepsI];
       #pragma unroll
@@ -3045,8 +3049,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits,
-                -fma(row[i_step], in_bits, 0.0f));
+            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]);
           }
         }
       }
@@ -3129,10 +3132,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
+      const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
+          + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
+          * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S + warpgroup * 64
+          + i_tile * 128 + 64, T), BN) - 1, ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1),
+          0);
       const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T),
           BN) - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1), i_tile
-          + floor_div(T - S - 255, 128) + 1);
-      for (int j_tile = 0; j_tile < j_tile_whole_end; ++j_tile) {
+          + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
+      const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
+      for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -3173,7 +3183,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3184,18 +3194,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_6[i_step][j_step][j_sub] = s_5[i_step][j_step][j_sub];
+              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -3211,8 +3210,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -3230,7 +3229,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3257,21 +3256,25 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -3294,21 +3297,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3317,20 +3315,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3341,7 +3339,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3410,8 +3408,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
-      for (int j_tile = max_of(j_tile_whole_end, 0); j_tile < ceil_div(min_of(BM * i_tile - S + T
-          + BM, T), BN) - 1; ++j_tile) {
+      for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
@@ -3452,7 +3449,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3466,26 +3463,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_6 = BM * i_tile - BN * j_tile - S + T
+              const float s_5 = BM * i_tile - BN * j_tile - S + T
                   + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
-              s_5[i_step][j_step][j_sub] = s_6;
-            }
-          }
-        }
-        const int j_end_2 = min_of(T - BN * j_tile - BN, BM * i_tile - BN * j_tile - S + T
-            + BM - BN);
-        Vector<float, kWidthJ> s_6[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_7 = j_el < j_end_2 ? s_5[i_step][j_step][j_sub] : -INFINITY;
-              s_6[i_step][j_step][j_sub] = s_7;
+              s_4[i_step][j_step][j_sub] = s_5;
             }
           }
         }
@@ -3501,8 +3482,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_6[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_6[i_step][j_step][j_sub]);
+                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -3520,7 +3501,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) > far_from;
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -3547,21 +3528,25 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_6[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_3[i_step] = ref_2[i_step];
-        }
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_4[i_step] = in_bits;
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
@@ -3584,21 +3569,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_3[i_step] = far ? 0.0f : ref_2[i_step];
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
           }
+
+          // attention.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = far ? s_2 : in_bits;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float tile_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          tile_5[i_step] = fma(m[i_step], row_4[i_step], 0.0f) + -fma(ref_2[i_step], row_4[i_step],
-              0.0f);
         }
         float alpha_2[kStepsI];
         wgmma_wait<0>();
@@ -3607,20 +3587,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(tile_5[i_step]);
+          const float alpha_3 = exp2_fast(row_5[i_step]);
           alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  -fma(row_3[i_step], in_bits, 0.0f));
+              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]);
             }
           }
         }
@@ -3631,7 +3611,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_6[i_step][j_step][j_sub]);
+              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
               p_2[i_step][j_step][j_sub] = p_3;
             }
           }
@@ -3773,6 +3753,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
+      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
+          BN) - 1; ++j_tile) {
+        barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+        named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
+        if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
+        v_ring.advance();
+      }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;

@@ -25,16 +25,17 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
-/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// What a Vector holds. Narrow elements that fill words are words, too: passed on one by one
 /// they are taken out of their words, and each load is waited for to do that.
-template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+template <class T, int N,
+          bool kWords = (sizeof(T) < 4 && sizeof(T) * N % 4 == 0 && sizeof(T) * N <= 16)>
 struct VectorUnits {
   T units[N];
 };
 template <class T, int N>
 struct VectorUnits<T, N, true> {
   union {
-    uint32_t words[4];
+    uint32_t words[sizeof(T) * N / 4];
     T units[N];
   };
 };

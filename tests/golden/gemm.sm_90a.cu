@@ -27,16 +27,17 @@ struct bf16_t {
 template <class T>
 constexpr int kPerUnit = 1;
 
-/// What a Vector holds. Narrow elements that fill an access are words, too: passed on one by one
+/// What a Vector holds. Narrow elements that fill words are words, too: passed on one by one
 /// they are taken out of their words, and each load is waited for to do that.
-template <class T, int N, bool kWords = (sizeof(T) < 4 && sizeof(T) * N == 16)>
+template <class T, int N,
+          bool kWords = (sizeof(T) < 4 && sizeof(T) * N % 4 == 0 && sizeof(T) * N <= 16)>
 struct VectorUnits {
   T units[N];
 };
 template <class T, int N>
 struct VectorUnits<T, N, true> {
   union {
-    uint32_t words[4];
+    uint32_t words[sizeof(T) * N / 4];
     T units[N];
   };
 };
@@ -887,11 +888,17 @@ struct alignas(1024) PanelTile {
                 "whole panels, in blocks of 8 rows");
   T storage[kRows * kCols];
 
-  /// The place of an element.
-  __device__ __forceinline__ T* at(int row, int col) {
+  /// The number of an element in the order of memory.
+  static __device__ __forceinline__ int place(int row, int col) {
     const int chunk = (col % kPanel / kChunk) ^ (row / (128 / kSpan) % (kSpan / 16));
-    return &storage[(col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk];
+    return (col / kPanel * kRows + row) * kPanel + chunk * kChunk + col % kChunk;
   }
+
+  /// The element of such a number.
+  __device__ __forceinline__ T* from(int place) { return &storage[place]; }
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int row, int col) { return from(place(row, col)); }
 
   /// Where row `row` of the panel of column `col` begins: what a bulk copy writes from there on.
   __device__ __forceinline__ T* panel(int row, int col) {
@@ -1106,34 +1113,58 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
   return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
-/// A warp's 16 x 64 elements from registers of accumulators' shape (`top`, and `bottom` eight rows
-/// below) to shared memory.
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
 template <class T>
-__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, 64>& chunk, const Vector<T, 2>* top,
-                                           const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) == 2, "16-bit elements");
+__device__ __forceinline__ void store_pair(T* p, T x, T y) {
+  static_assert(sizeof(T) == 4, "elements of 32 bits");
+  const uint32_t at = shared_address(p);
+  if constexpr (std::is_same<T, float>::value) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(x), "f"(y) : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "r"(x), "r"(y) : "memory");
+  }
+}
+
+/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
+/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+template <bool kPaired = false, class T, int kCols>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint32_t words[4];
-    memcpy(&words[0], &top[2 * j], 4);
-    memcpy(&words[1], &bottom[2 * j], 4);
-    memcpy(&words[2], &top[2 * j + 1], 4);
-    memcpy(&words[3], &bottom[2 * j + 1], 4);
-    stmatrix_x4(chunk.at(lane % 16, 16 * j + lane / 16 * 8), words);
+    for (int j = 0; j < 4; ++j) {
+      uint32_t words[4];
+      memcpy(&words[0], &top[2 * j], 4);
+      memcpy(&words[1], &bottom[2 * j], 4);
+      memcpy(&words[2], &top[2 * j + 1], 4);
+      memcpy(&words[3], &bottom[2 * j + 1], 4);
+      const int row = lane % 8 * kStride + lane / 8 % 2 * kBelow;
+      stmatrix_x4(chunk.at(row, 16 * j + lane / 16 * 8), words);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCols / 8; ++j) {
+      const int col = 8 * j + lane % 4 * 2;
+      store_pair(chunk.at(lane / 4 * kStride, col), top[j][0], top[j][1]);
+      store_pair(chunk.at(lane / 4 * kStride + kBelow, col), bottom[j][0], bottom[j][1]);
+    }
   }
 }
 
 /// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
 /// kOthers youngest stores have left.
-template <int kOthers, class T, class... Coordinates>
-__device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CUtensorMap& map,
+template <int kOthers, bool kPaired = false, class T, int kCols, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, kCols>& chunk, const CUtensorMap& map,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom,
                                            Coordinates... at) {
   const int lane = lane_id();
   if (lane == 0) bulk_wait_read<kOthers>();
   __syncwarp();
-  pack_chunk(chunk, top, bottom);
+  pack_chunk<kPaired>(chunk, top, bottom);
   fence_async();
   __syncwarp();
   if (lane == 0) {
@@ -1144,34 +1175,38 @@ __device__ __forceinline__ void send_chunk(PanelTile<T, 16, 64>& chunk, const CU
 
 /// A warp's chunk, as pack_chunk, through shared memory to (row, col) of a matrix of row_end x
 /// col_end elements whose rows begin anywhere from p on, `stride` elements apart: a row at a time,
-/// in words of two elements. Places outside are left alone.
-template <class T>
-__device__ __forceinline__ void write_chunk(PanelTile<T, 16, 64>& chunk, T* p, int64_t stride,
+/// in words. Places outside are left alone.
+template <class T, int kCols>
+__device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p, int64_t stride,
                                             int row, int row_end, int col, int col_end,
                                             const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
   const int lane = lane_id();
   sync_warp();
   pack_chunk(chunk, top, bottom);
   sync_warp();
-  const int columns = col_end - col < 64 ? col_end - col : 64;
+  const int columns = col_end - col < kCols ? col_end - col : kCols;
   T* const to = p + stride * row + col;
 #pragma unroll 1
   for (int i = 0; i < 16; ++i) {
     if (row + i >= row_end) break;
-    Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
     T* const line = to + stride * i;
-    const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
-    if (odd != 0) {
-      // words begin at the second element of a pair
-      if (lane == 0 && columns > 0) store_element(line, pair[0]);
-      uint32_t word;
-      memcpy(&word, &pair, 4);
-      word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
-      memcpy(&pair, &word, 4);
+    if constexpr (sizeof(T) == 4) {
+      if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
+    } else {
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
+      if (odd != 0) {
+        // words begin at the second element of a pair
+        if (lane == 0 && columns > 0) store_element(line, pair[0]);
+        uint32_t word;
+        memcpy(&word, &pair, 4);
+        word = word >> 16 | shuffle_from(word, (lane + 1) % 32) << 16;
+        memcpy(&pair, &word, 4);
+      }
+      const int at = 2 * lane + odd;
+      if (at + 1 < columns) store_aligned(line + at, pair);
+      else if (at < columns) store_element(line + at, pair[0]);
     }
-    const int at = 2 * lane + odd;
-    if (at + 1 < columns) store_aligned(line + at, pair);
-    else if (at < columns) store_element(line + at, pair[0]);
   }
 }
 

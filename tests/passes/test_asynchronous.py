@@ -140,6 +140,17 @@ def test_slots_fit_the_shared_memory(tmp_path: Path) -> None:
 # ---- clusters
 
 
+@pytest.mark.parametrize(("order", "piece"), [("nt", 112), ("nn", 32)])
+def test_an_instruction_has_no_more_registers_than_the_launch_gives(order: str, piece: int) -> None:
+    """Four warpgroups have 128 a thread, of which 224 columns would take 138; across, pieces begin where panels do."""
+    defines = {"BM": "192", "BN": "224"}
+    text = compile_file(
+        "samples/gemm.tile", kernel=f"gemm_{order}", archs=("sm_90a",), defines=defines
+    ).cu
+    assert f"wgmma_m64n{piece}k16_bf16<0, {int(order == 'nn')}>(acc" in text
+    assert "wgmma_m64n224" not in text
+
+
 def test_the_larger_operand_is_shared(tmp_path: Path) -> None:
     wide = form_of(PRODUCT, tmp_path, BM=64, BN=128).sharing
     tall = form_of(PRODUCT, tmp_path, BM=128, BN=64).sharing
@@ -170,7 +181,10 @@ LEAVING = {
         product(("        for k in range(K by BK):\n            acc", "        for n in range(M // 7):\n            for k in range(K by BK):\n                acc")),
         False,
     ),
-    "wide elements": (product(("c: bf16", "c: f32")), None),
+    "wide elements": (product(("c: bf16", "c: f32")), True),
+    "wide elements, as many as accumulators": (product(("c: bf16", "c: f32"), ("BM = 64, BN = 64", "BM = 128, BN = 256")), False),
+    "wide elements across": (product(("b: bf16[K, N]", "b: f8e4m3[K, N]"), ("a: bf16", "a: f8e4m3"), ("c: bf16", "c: f32")), False),
+    "bytes": (product(("c: bf16", "c: f8e4m3")), None),
     "few columns": (product(("BN = 64", "BN = 32")), None),
     "a bound inside": (product(("(a: bf16[M, K]", "(n: i32, a: bf16[M, K]"), ("c[i, j]", "c[span(i.start, BM, until=n), j]"), ("= acc", "= acc")), None),
     "half a tile": (product(("bf16[M, N]", "bf16[M, N, 2]"), ("c[i, j]", "c[i, j, 1]")), None),

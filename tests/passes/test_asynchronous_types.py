@@ -77,7 +77,11 @@ def test_only_16_bits_are_read_across(a: str, tmp_path: Path) -> None:
     text = compile_file(str(file_of(tmp_path, a, transposed=False)), archs=("sm_90a",)).cu
     assert f"{FORMS[a][-1]}_registers(" in text and "load_turned(b_left" in text
     # rows of 8-bit operands stand for pairs of neighbours
-    assert ("c_line = join_rows(acc[2" in text) == (a == "f8e4m3")
+    assert f"pack_chunk_across<{'false' if a == 'f32' else 'true'}>(shared" in text
+    # one part of them is loaded while the other is multiplied
+    trip = text[text.index("load_turned(b_left[") :]
+    assert trip.index("wgmma_commit") < trip.index("load_turned(b_left_2[")
+    assert trip.index("load_turned(b_left_2[") < trip.index("wgmma_wait<0>")
     assert f"{FORMS[a][-1]}(" not in text
     path = file_of(tmp_path, "f16", transposed=False)
     text = compile_file(str(path), archs=("sm_90a",)).cu

@@ -261,7 +261,7 @@ class KernelWriter:
     def chunk(self, op: a.SendChunks, number: int) -> str:
         """The registers of a chunk: of its upper and its lower rows."""
         block, panel = divmod(number, op.panels)
-        columns = op.buffer.cols // 8 * panel
+        columns = op.depth // 8 * panel
         added = f" + {columns}" if columns else ""
         name = op.source.name
         return f"{name}[{2 * block}]{added}, {name}[{2 * block + 1}]{added}"
@@ -274,7 +274,7 @@ class KernelWriter:
         places = []
         for coordinate, added, end in (
             (op.coordinates[op.row_axis], 64 * block, rows.row_end),
-            (op.coordinates[0], op.buffer.cols * panel, rows.col_end),
+            (op.coordinates[op.col_axis], op.depth * panel, rows.col_end),
         ):
             more = f" + {added}" if added else ""
             places.append(f"{self.operand(coordinate)}{more}, {self.expr(end)}")
@@ -287,7 +287,7 @@ class KernelWriter:
         block, panel = divmod(number, op.panels)
         parts: list[str] = []
         for n, coordinate in enumerate(op.coordinates):
-            added = op.buffer.cols * panel if n == 0 else 64 * block if n == op.row_axis else 0
+            added = {op.row_axis: 64 * block, op.col_axis: op.depth * panel}.get(n, 0)
             parts.append(
                 f", {self.operand(coordinate)} + {added}" if added else f", {self.expr(coordinate)}"
             )

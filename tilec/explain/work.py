@@ -355,10 +355,10 @@ class Counter:
         """A tile that leaves chunk by chunk in some trips of a loop counts once an instance; what is left of it, and of the last one, is
         the same tile."""
         work = self.work(None)
-        left = op.trips is not None or (op.trip is None and op.only is None)
+        left = op.trips is not None or (op.trip is None and not op.only)
         if left and any(isinstance(t.op, a.SendChunks) for t in work.traffic):
             return
-        count = 1 if op.only is not None else op.blocks * op.panels
+        count = len(op.only) or op.blocks * op.panels
         chunk = op.buffer.rows * op.buffer.cols * op.buffer.rep.bits / 8
         total = count * chunk * self.whole / 32
         tensor = self.addresses.of_map(op.map) if op.rows is None else op.rows.pointer

@@ -163,16 +163,28 @@ class TensorCopy(Op):
 
 
 @dataclass(frozen=True)
+class LeftPlace(Op):
+    """Declares where in its ring's tiles a thread's left operands begin, `blocks` of 64 of a tile's columns a warpgroup, from
+    `row_first` on: known before a loop, as nothing is multiplied while a trip works it out."""
+
+    name: str
+    tile: TileAddress
+    blocks: int
+    row_first: str
+
+
+@dataclass(frozen=True)
 class LeftLoad(Op):
-    """Left operands for products of `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
-    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `row_first` on."""
+    """Left operands for products of rows `k_first` on, `k_extent` in steps of `k_step`, from a tile whose rows are consumed, into registers: for elements
+    that products do not read across. `blocks` of 64 of the tile's columns a warpgroup, from `place` on, which a LeftPlace declares."""
 
     target: Fragment
     tile: TileAddress
+    k_first: int
     k_extent: int
     k_step: int
     blocks: int
-    row_first: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -201,6 +213,8 @@ class WarpgroupProduct(Op):
     continues: Expr | None = None
     """nor in a trip where this does not hold"""
     loaded: bool = False
+    k_first: int = 0
+    """where along the consumed axis of the tiles the product begins, for a part of it"""
 
 
 @dataclass(frozen=True)
@@ -259,9 +273,9 @@ class RowsAnywhere:
 
 @dataclass(frozen=True)
 class SendChunks(Op):
-    """Chunks of 16 rows and a panel of columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
+    """Chunks of 16 rows of accumulators and `depth` columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
     a warp) to the tensor of a map, or to the rows at `rows` by the warp's own stores: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
-    those of the warp's first element. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
+    those of the warp's first element; rows of accumulators lie along `row_axis`, their columns along `col_axis`. `across`: the latter are the tensor's rows; `paired`: accumulators' rows are neighbours in pairs. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
     many, `least` at least; `only`: these, under one fence; none of them: all."""
 
     proxy: ClassVar[Proxy] = "async"
@@ -271,8 +285,10 @@ class SendChunks(Op):
     map: str
     coordinates: tuple[Expr, ...]
     row_axis: int
+    col_axis: int
     blocks: int
     panels: int
+    depth: int
     under_way: int
     every: int = 2
     trip: Expr | None = None
@@ -280,6 +296,8 @@ class SendChunks(Op):
     least: int = 0
     only: tuple[int, ...] = ()
     rows: RowsAnywhere | None = None
+    across: bool = False
+    paired: bool = False
 
     @property
     def chunks(self) -> tuple[int, ...]:

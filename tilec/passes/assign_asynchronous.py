@@ -33,6 +33,8 @@ class AsynchronousAssignment(ProductAssignment):
             origin,
         )
         self.products = form.products
+        if form.departure is not None:
+            self.staged[id(form.departure.store)] = 128 // form.departure.bits
         loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
         everything, alone = self.alignment(2), self.alignment(2, loads)
         if not loads <= alone[2]:

@@ -87,12 +87,14 @@ class ProductAssignment(Assignment):
         return tuple(result)
 
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
-        """16 bytes for a staged load, the accumulators' pairs for an access along columns."""
+        """16 bytes for a staged load and for what bulk copies take away, the accumulators' pairs for an access along columns."""
+        if id(op) in self.staged:
+            return self.staged[id(op)]
         if self._stored_in_lines(op):
             return 8
         if self._stored_across(op):
             return 2
-        return self.staged.get(id(op), width)
+        return width
 
     def _stored_in_lines(self, op: t.Load | t.Store) -> bool:
         """Stores of 16-bit rows of accumulators: four lanes can join their pairs to 16 bytes."""

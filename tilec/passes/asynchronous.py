@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
-from tilec.ir.layouts import fragment_columns, warpgroup_rows
+from tilec.ir.layouts import fragment_columns, is_paired, warpgroup_rows
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
@@ -38,8 +38,10 @@ WARPGROUP = 128
 """Threads of a warpgroup."""
 WIDEST_PIECE = 256
 """Columns of one instruction."""
-CHUNK_ROWS, CHUNK_COLUMNS = 16, 64
-"""What a warp sends at once: the rows of its accumulators, and a panel of 16-bit elements."""
+PIECE_BESIDES = 26
+"""Registers of a thread that ptxas wants for an instruction beside its accumulators (C7602 names the sum)."""
+CHUNK_ROWS, CHUNK_BYTES = 16, 2048
+"""What a warp sends at once: the rows of its accumulators, and of columns so many that each row has 128 bytes."""
 CHUNKS_UNDER_WAY = 2
 """Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
 ROOM_BESIDES = 36
@@ -48,13 +50,20 @@ ROOM_BESIDES = 36
 
 @dataclass(frozen=True)
 class Departure:
-    """A tile of accumulators' shape that leaves in chunks of 16 rows and `columns` columns of each warp, by bulk copies, or, where rows of
-    the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the next instance's loop."""
+    """A tile of accumulators' shape that leaves in chunks of 16 rows and `depth` columns of each warp, by bulk copies, or, where rows of
+    the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the next instance's loop;
+    `across`: rows of accumulators are the tensor's columns."""
 
     store: t.Store
-    columns: int
+    depth: int
     deferred: bool
+    across: bool = False
     bulk: bool = True
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return CHUNK_BYTES * 8 // (CHUNK_ROWS * self.depth)
 
     @property
     def anywhere(self) -> Departure:
@@ -85,11 +94,21 @@ class Asynchronous:
     turned: frozenset[int] = frozenset()
     """ids of products' results whose left operand passes through registers, since the instruction cannot read it as it lies"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
+    launched: int = 255
+    """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
 
     @property
     def threads(self) -> int:
         """Threads of the consumers."""
         return WARPGROUP * self.warpgroups
+
+    def piece(self, columns: int, unit: int) -> int:
+        """Columns of one instruction of a product of so many: as many as suit its registers, in pieces of one width that begin at
+        multiples of `unit`."""
+        most = min(WIDEST_PIECE, 2 * (self.launched - PIECE_BESIDES))
+        if columns <= most:
+            return columns
+        return next(n for n in range(most // unit * unit, 0, -unit) if columns % n == 0)
 
 
 def plan_asynchronous(
@@ -134,7 +153,7 @@ def plan_asynchronous(
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = None
     # chunks would take the place of slots of a stream's ring, whose copies cover the time that plain stores take
-    if not narrow and not streams:
+    if not streams:
         departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
@@ -151,13 +170,17 @@ def plan_asynchronous(
             and running_sum(channels[0].sites[0].home[0], definitions) is not None
         )
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
-        fits = packed <= room and not epilogue.late
+        waiting = products.accumulators * departure.bits // 32
+        fits = waiting <= room and not epilogue.late and not departure.across
         departure = replace(departure, deferred=fits and bare)
-        room -= packed
+        if departure.deferred:
+            # what was loaded early gives its registers to what is packed, vector by vector
+            room = max(room - waiting, packed)
+        elif departure.bits < 32:
+            room -= packed
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
-    chunk = CHUNK_ROWS * CHUNK_COLUMNS * 2
-    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * chunk if departure else 0
+    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * CHUNK_BYTES if departure else 0
     streamed = frozenset(stream.value for stream in streams)
     channels = with_slots(channels, target, stages, leaving, streamed)
     return Asynchronous(
@@ -173,6 +196,7 @@ def plan_asynchronous(
         unfilled=unfilled,
         streams=streams,
         turned=turned,
+        launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
     )
 
 
@@ -184,18 +208,22 @@ def _departure(
     definitions: Definitions,
     facts: Facts,
 ) -> Departure | None:
-    """The first store of a tile of accumulators' shape that may leave by bulk copies: of 16-bit elements, to all places of the
-    tensor that its spans reach."""
+    """The first store of a tile of accumulators' shape that may leave by bulk copies: of 16- or 32-bit elements, to all places of the
+    tensor that its spans reach. Single 16-bit elements side by side in shared memory would take two stores a word."""
     for op in nest.body.ops:
         if not isinstance(op, t.Store) or op.value.type.rank != 2:
             continue
         tensor = program.tensor(op.access.tensor)
-        if tensor.role != "output" or tensor.dtype.bits != 16:
+        if tensor.role != "output" or tensor.dtype.bits not in (16, 32):
             continue
-        row, col = axes.of_access(op)
-        if row is None or col is None or col.number not in products.columns:
+        found = axes.of_access(op)
+        down, along = found[::-1] if products.swapped else found
+        if down is None or along is None or along.number not in products.columns:
             continue
-        if row.number not in products.layouts or row.number in products.columns:
+        if down.number not in products.layouts or down.number in products.columns:
+            continue
+        paired = is_paired(products.layouts[down.number])
+        if products.swapped and tensor.dtype.bits == 16 and not paired:
             continue
         try:
             box = tensor_box(program, op.access, facts)
@@ -203,9 +231,10 @@ def _departure(
             continue
         if box.inner != ((None, None), (None, None)):
             continue
-        columns = products.layouts[col.number].capacity
-        if columns % CHUNK_COLUMNS == 0 and _all_present(op.value, box, facts):
-            return Departure(op, CHUNK_COLUMNS, False)
+        depth = CHUNK_BYTES * 8 // (CHUNK_ROWS * tensor.dtype.bits)
+        whole = products.layouts[along.number].capacity % depth == 0
+        if whole and _all_present(op.value, box, facts):
+            return Departure(op, depth, False, products.swapped)
     return None
 
 

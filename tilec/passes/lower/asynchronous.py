@@ -23,8 +23,9 @@ from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.own_range import OwnRange, find_own_range
+from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
-from tilec.passes.lower.warpgroup import load_left, start_product
+from tilec.passes.lower.warpgroup import start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
@@ -62,6 +63,8 @@ class Roles:
         """of the loop in which a warpgroup runs no more trips than it needs"""
         self.rotated = False
         """whether some instances have less to do than the others"""
+        self.places: dict[int, str] = {}
+        """of left operands that pass through registers, by id of a delayed product's result"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
@@ -318,16 +321,19 @@ class Roles:
             site = self.site_of[operand.source.id]
             if isinstance(site.last, t.Dot) and site.first is op:
                 self._clear_edges(operand, op.span)
+        ending = [channel for site, channel in sites.items() if site.last is op]
+        if turned and self.delayed is op:
+            start_in_parts(self, op, target, ending)
+            return target
         first, last = self.turn(op)
         if turned:
-            left = load_left(context, self.form, op, plan, self._tile)
+            left = load_whole(self, op)
         if first:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
-        continues = self._continues(op)
-        start = start_product(context, self.form, op, plan, target, left, continues, self._tile)
+        continues = self.continues(op)
+        start = start_product(context, self.form, op, plan, target, left, continues, self.tile)
         context.out.append(start)
-        ending = [channel for site, channel in sites.items() if site.last is op]
         if self.delayed is op:
             self._delay(op, ending)
             return target
@@ -359,16 +365,27 @@ class Roles:
 
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""
+        self.wait_before(op, ending)
+        self.advance(op, ending)
+
+    def wait_before(self, op: t.Dot, ending: list[Channel]) -> None:
+        """The group ends here; behind the wait for the one before, which was the trip before's last, its slots are free."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-        loop = context.definitions.loops[op.out.id][-1]
-        assert isinstance(loop, t.For)
-        trip = k.Index(Sym.of(loop.index), I32)
         body = tuple(x for channel in ending for x in self.release(channel, previous=True))
-        context.out.append(k.IfUniform(k.Apply("gt", (trip, k.Literal_(0, I32)), BOOL), body))
-        context.out += [a.RingAdvance(self.rings[c]) for c in ending]
+        some = k.Apply("gt", (self._trip(op), k.Literal_(0, I32)), BOOL)
+        context.out.append(k.IfUniform(some, body))
+
+    def advance(self, op: t.Dot, ending: list[Channel]) -> None:
+        """To the next slots; let a chunk of the tile before leave."""
+        self.context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
-            context.out.append(self.leaving.chunks(trip=trip))
+            self.context.out.append(self.leaving.chunks(trip=self._trip(op)))
+
+    def _trip(self, op: t.Dot) -> k.Expr:
+        loop = self.context.definitions.loops[op.out.id][-1]
+        assert isinstance(loop, t.For)
+        return k.Index(Sym.of(loop.index), I32)
 
     def meets_edges(self, dot: t.Dot) -> bool:
         """Whether a product is the first to read a tile with edges to clear."""
@@ -424,16 +441,16 @@ class Roles:
             return
         buffer = self.buffers[operand.source.id]
         begin, end, condition = self.ragged(operand, first, last)
-        tile = self._tile(operand)
+        tile = self.tile(operand)
         clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
 
-    def _tile(self, operand: Staged) -> k.TileAddress:
+    def tile(self, operand: Staged) -> k.TileAddress:
         number = operand.source.id
         ring = self.rings[self.channel_of[number]]
         return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
 
-    def _continues(self, op: t.Dot) -> k.Expr | None:
+    def continues(self, op: t.Dot) -> k.Expr | None:
         """Where the accumulators were not filled: whether the product adds to them."""
         around = self.context.definitions.loops[op.out.id]
         loop = around[-1] if around else None
@@ -452,9 +469,16 @@ class Roles:
         dot = running_sum(loop, self.context.definitions)
         sites = self._sites_of(dot) if dot is not None else []
         alone = len(sites) == 1 and sites[0].first is dot and sites[0].last is dot
-        # the next trip overwrites registers that a product reads
+        # the next trip overwrites registers that a product reads, unless these are of its parts
         turned = dot is not None and dot.out.id in self.form.turned
-        return dot if alone and not turned else None
+        plans = products_of(self.context).plans
+        whole = turned and dot is not None and len(left_parts(plans[dot.out.id])) == 1
+        return dot if alone and not whole else None
+
+    def begin_delayed(self, dot: t.Dot) -> None:
+        """In front of such a loop: what its trips find ready."""
+        if dot.out.id in self.form.turned:
+            self.places[dot.out.id] = place_left(self, dot)
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import F32, I32
+from tilec.ir.layouts import is_paired
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import CHUNK_ROWS, CHUNKS_UNDER_WAY, Departure
 from tilec.passes.boxes import TensorBox, tensor_box
@@ -32,20 +33,21 @@ class Leaving:
         name = store.access.tensor
         rep = context.program.tensor(name).dtype
         self.box = tensor_box(context.program, store.access, context.facts)
-        row, col = (
+        axes = [
             context.variant.level.axes[c.number]
             for c in context.axes.of_access(store)
             if c is not None
-        )
-        self.axes = (row, col)
-        self.blocks = row.layout.steps // 2
-        self.panels = col.layout.capacity // departure.columns
+        ]
+        self.axes = (axes[0], axes[1])
+        self.down, self.along = reversed(self.axes) if departure.across else self.axes
+        self.blocks = self.down.layout.steps // 2
+        self.panels = self.along.layout.capacity // departure.depth
         paired = self.blocks * self.panels % CHUNKS_UNDER_WAY == 0
         self.under_way = CHUNKS_UNDER_WAY if paired else 1
         slots = 4 * warpgroups * self.under_way
-        self.buffer = a.PanelBuffer(
-            context.names.unique(f"{name}_chunks"), rep, CHUNK_ROWS, departure.columns, slots
-        )
+        sides = (CHUNK_ROWS, departure.depth)
+        rows, cols = sides[::-1] if departure.across else sides
+        self.buffer = a.PanelBuffer(context.names.unique(f"{name}_chunks"), rep, rows, cols, slots)
         self.fragment = k.Fragment(
             context.names.unique(f"{name}_out"), rep, context.ordered(self.axes)
         )
@@ -78,21 +80,28 @@ class Leaving:
         if not self.departure.bulk:
             self.rows = self._rows(name)
         elif not self.map:
-            self.map = self.maps(name, self.box, self.buffer, CHUNK_ROWS)
+            self.map = self.maps(name, self.box, self.buffer, self.buffer.rows)
+        last = len(self.places) - 1
+        places = (last - self.box.row, last - self.box.col)
+        down, along = places[::-1] if self.departure.across else places
         return a.SendChunks(
             self.fragment,
             self.buffer,
             self.map,
             tuple(k.Local(p.name, I32) for p in reversed(self.places)),
-            len(self.places) - 1 - self.box.row,
+            down,
+            along,
             self.blocks,
             self.panels,
+            self.departure.depth,
             self.under_way,
             trip=trip,
             trips=trips,
             least=least,
             only=only,
             rows=self.rows,
+            across=self.departure.across,
+            paired=is_paired(self.down.layout),
             span=self.departure.store.span,
         )
 
@@ -121,22 +130,29 @@ class Leaving:
             rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
+        down = self.box.col if self.departure.across else self.box.row
         for n, place in enumerate(self.places):
-            start = self.box.start[n] + (warp if n == self.box.row else 0)
+            start = self.box.start[n] + (warp if n == down else 0)
             value = context.index(start)
             if deferred:
                 context.out.append(k.Assign(place, value, span=store.span))
             else:
                 context.out.append(k.Let(place.name, I32, value, span=store.span))
         if not deferred:
-            context.out.append(k.Declare(self.fragment, None, span=store.span))
+            ready = context.fragments.get(store.value.id)
+            alike = ready is not None and ready.axes == self.fragment.axes
+            if ready is not None and alike and ready.rep == self.fragment.rep:
+                self.fragment = ready
+            else:
+                ready = None
+                context.out.append(k.Declare(self.fragment, None, span=store.span))
             # the accumulators and few chunks at a time are all that registers hold; those of one fence are sent together
-            held = self.axes[0].layout.steps * self.axes[1].layout.capacity // 4
+            held = self.down.layout.steps * self.along.layout.capacity // 4
             together = self.under_way if held <= FEW_ACCUMULATORS and self.departure.bulk else 1
             chunks = range(self.blocks * self.panels)
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
-                for number in sent:
+                for number in sent if ready is None else ():
                     parts = self._parts(number)
                     rounded_fragment(
                         context, store.value, self.axes, self.fragment, store.span, False, parts
@@ -146,9 +162,8 @@ class Leaving:
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""
         block, panel = divmod(number, self.panels)
-        row, col = self.axes
-        steps = self.departure.columns // 8
-        parts = (k.Part(row, 2 * block, 2), k.Part(col, steps * panel, steps))
+        steps = self.departure.depth // 8
+        parts = (k.Part(self.down, 2 * block, 2), k.Part(self.along, steps * panel, steps))
         return tuple(p for p in parts if p.count < p.axis.layout.steps)
 
     def after(self) -> list[k.Op]:

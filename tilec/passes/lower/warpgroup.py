@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.passes.asynchronous import TRANSPOSABLE, WIDEST_PIECE, Asynchronous
+from tilec.passes.asynchronous import TRANSPOSABLE, Asynchronous
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
@@ -25,31 +25,6 @@ Tiles: TypeAlias = Callable[[Staged], k.TileAddress]
 """Where a staged operand is."""
 
 
-def load_left(
-    context: Context, form: Asynchronous, op: t.Dot, plan: ProductPlan, tiles: Tiles
-) -> k.Fragment:
-    """The left operand of a product into registers, from the tile of its columns."""
-    swapped = products_of(context).swapped
-    operand = plan.b if swapped else plan.a
-    row = context.loop_axes(op.out)[int(swapped)]
-    assert isinstance(operand, Staged) and operand.load is not None and row is not None
-    name = context.names.unique(f"{operand.load.access.tensor}_left")
-    target = k.Fragment(name, operand.source.type.dtype, ())
-    blocks = row.layout.steps // 2
-    context.out.append(
-        a.LeftLoad(
-            target,
-            tiles(operand),
-            plan.k_extent,
-            STEP_BYTES * 8 // op.a.type.dtype.bits,
-            blocks,
-            _first_row(form, blocks),
-            span=op.span,
-        )
-    )
-    return target
-
-
 def start_product(
     context: Context,
     form: Asynchronous,
@@ -59,8 +34,9 @@ def start_product(
     left: k.Fragment | None,
     continues: k.Expr | None,
     tiles: Tiles,
+    part: tuple[int, int] | None = None,
 ) -> a.WarpgroupProduct:
-    """The op that starts a product; `left` is its left operand where that is in registers."""
+    """The op that starts a product, or a part of one; `left` is its left operand where that is in registers."""
     row, col = context.loop_axes(op.out)
     first, second = plan.a, plan.b
     if products_of(context).swapped:
@@ -77,10 +53,14 @@ def start_product(
     else:
         assert left is not None
         operand = left
+    first_k, extent = part or (0, plan.k_extent)
+    # across, a piece begins where a panel does
+    across = a.PanelBuffer("", op.a.type.dtype, plan.k_extent, columns, 1)
+    unit = across.panel if second.k_axis == 0 else 8
     return a.WarpgroupProduct(
         target,
         types,
-        plan.k_extent,
+        extent,
         STEP_BYTES * 8 // op.a.type.dtype.bits,
         operand,
         tiles(second),
@@ -88,17 +68,18 @@ def start_product(
         second.k_axis == 0,
         blocks,
         columns,
-        min(columns, WIDEST_PIECE),
-        _first_row(form, blocks),
+        form.piece(columns, unit),
+        first_row(form, blocks),
         types in TRANSPOSABLE,
         op.accumulate is None,
         continues,
         op.out.id in form.turned,
+        first_k,
         span=op.span,
     )
 
 
-def _first_row(form: Asynchronous, blocks: int) -> str:
+def first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
     if form.warpgroups == 1:
         return "0"
