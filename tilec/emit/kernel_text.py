@@ -108,6 +108,7 @@ class KernelWriter:
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
         known.lower[Var("thread", "local")] = 0
         known.lower[Var("turn", "local")] = 0
+        known.lower[Var("team", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops
@@ -406,9 +407,11 @@ class KernelWriter:
 
     def unroll(self, op: k.TileLoop, axis: k.LoopAxis, text: str) -> str:
         """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a plain copy
-        through registers goes step by step, other long loops four at a time."""
+        to shared memory goes step by step (its addresses would be kept), other long loops four at a time."""
         if f"[{axis.step}]" in text or axis.layout.steps == 1:
             return ""
+        if all(isinstance(inner, e.FillSlice) for inner in op.body):
+            return " 1"
         if any(isinstance(inner, k.StoreTile) for inner in op.body) and not any(
             isinstance(inner, k.Elements) for inner in op.body
         ):

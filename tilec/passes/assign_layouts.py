@@ -37,7 +37,7 @@ from tilec.passes.levels import (
     takes_queue,
 )
 from tilec.passes.placement import Placement, is_inline_kind
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import all_ops, syms_of
 from tilec.passes.variants import Level as Level
 from tilec.passes.variants import Variant as Variant
 from tilec.passes.windows import Window, window_of
@@ -244,7 +244,9 @@ class Assignment:
             return []
         return [
             (threads, steps, ctas)
-            for threads, steps, ctas in cluster_levels(self.target, self.transport, self._streams())
+            for threads, steps, ctas in cluster_levels(
+                self.target, self.transport, self._streams(), self._keeps()
+            )
             if held * steps <= self._budget(threads)
         ]
 
@@ -255,7 +257,12 @@ class Assignment:
         transport = "aligned" if self.wide == 1 else self.transport
         clusters = bool(self._clusters(width))
         for threads, steps in levels(
-            self.target, transport, self._streams(), self.window is not None, clusters
+            self.target,
+            transport,
+            self._streams(),
+            self.window is not None,
+            clusters,
+            self._keeps(),
         ):
             if self.warps is not None:
                 threads = self.warps * 32
@@ -554,12 +561,24 @@ class Assignment:
 
     def _streams(self) -> int:
         """Vectors that one step along the fast slot reads."""
-        return sum(
-            1
+        return len(self._streamed())
+
+    def _streamed(self) -> list[t.Load]:
+        return [
+            op
             for op in self.ops
             if isinstance(op, t.Load)
             and op.out.type.rank
             and any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out))
+        ]
+
+    def _keeps(self) -> bool:
+        """Whether a row is combined with something that is the same for all rows."""
+        moving = {loop.index for loop in self.nest.grid}
+        return any(
+            not moving & frozenset().union(*(sym.variables for sym in syms_of(op)))
+            and not any(isinstance(term, t.AtTile | t.AtScalar) for term in op.access.terms)
+            for op in self._streamed()
         )
 
 
