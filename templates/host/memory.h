@@ -238,12 +238,13 @@ inline Vector<T, N> load_window(const T* p, int at, int room, int line = __built
 //@ end
 
 //@ primitive load_shifted needs Vector
-template <int N, int kAccess, class T>
+template <int N, int kAccess, bool kNear = false, class T>
 inline Vector<T, N> load_shifted(const T* p, int at, int line = __builtin_LINE()) {
   constexpr int kEach = kAccess / static_cast<int>(sizeof(T));
   constexpr int kReads = static_cast<int>(sizeof(T)) * N / kAccess + 1;
   unsigned char bytes[kReads * kAccess];
-  for (int i = 0; i < kReads; ++i) {
+  const int reads = kNear && at % kEach == 0 ? kReads - 1 : kReads;
+  for (int i = 0; i < reads; ++i) {
     tilec_host::read_global(bytes + i * kAccess, p + (at - at % kEach + i * kEach), kAccess,
                             kAccess, line);
   }

@@ -97,7 +97,10 @@ def test_teams_where_two_ctas_have_no_room(tmp_path: Path) -> None:
     two = compile_file(written(tmp_path, SHIFTED.format(t="f32")), archs=("sm_90",)).cu
     assert "w_slice" in two and "b_slice" in two and "c_step % 2 == team" in two
     assert re.search(r"__launch_bounds__\(1024, resident_ctas\(1024, 1\)\)\nk_kernel_c32768\(", two)
-    assert "_slice" not in compile_file(written(tmp_path, SHIFTED.format(t="f32")), archs=("sm_80",)).cu
+    assert (
+        "_slice"
+        not in compile_file(written(tmp_path, SHIFTED.format(t="f32")), archs=("sm_80",)).cu
+    )
 
 
 def test_only_what_no_row_changes(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ class KernelWriter:
                 windowed = axis.windowed and name in (axis.coordinate, axis.element)
                 known.lower[Var(name, "local")] = 1 - axis.layout.vector if windowed else 0
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
+            known.lower[Var(axis.shift, "local")] = 0
         known.lower[Var("thread", "local")] = 0
         known.lower[Var("turn", "local")] = 0
         known.lower[Var("team", "local")] = 0

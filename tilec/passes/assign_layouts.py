@@ -46,6 +46,8 @@ from tilec.targets.table import Target
 
 FILLED_STREAMS = 4
 """Rows read and written up to which a CTA has registers for the vectors that a walk without masks has under way."""
+INNER_STEPS = 5
+"""Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
 
@@ -538,6 +540,9 @@ class Assignment:
         """Whether rows that fill a level have walks of their own."""
         if "filled_rows" not in self.target.features or not self._row_steps(level):
             return False
+        if self.transport == "window":
+            many = self._row_steps(level) >= INNER_STEPS
+            return "filled_windows" in self.target.features and many and self._batch(level) == 1
         if level.ctas > 1:
             return True
         streams = self._streams() + sum(isinstance(op, t.Store) for op in self.ops)
