@@ -60,7 +60,9 @@ def cross_entropy(rounds: int) -> list[Row]:
             run(x, label, loss, dx, r, c, 1.0)
             for part in (slice(0, 64), slice(r - 64, r)):
                 wide = x[part].double().requires_grad_()
-                losses = torch.nn.functional.cross_entropy(wide, label[part].long(), reduction="none")
+                losses = torch.nn.functional.cross_entropy(
+                    wide, label[part].long(), reduction="none"
+                )
                 losses.sum().backward()
                 assert wide.grad is not None
                 near(loss[part], losses.detach(), f"{kernel} {r}x{c}: loss")
@@ -149,7 +151,9 @@ def vector_add(rounds: int) -> list[Row]:
         assert torch.equal(c, a + b)
         rival = partial(torch.add, a, b, out=d)
         call = partial(add, a, b, c, n)
-        rows.append(compare(f"vector_add f32 2^28 BN={block}", call, rival, 12.0 * n, 12.0 * n, rounds))
+        rows.append(
+            compare(f"vector_add f32 2^28 BN={block}", call, rival, 12.0 * n, 12.0 * n, rounds)
+        )
     return rows
 
 

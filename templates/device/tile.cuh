@@ -46,6 +46,27 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 }
 //@ end
 
+//@ primitive store_whole needs Vector store_aligned includes <cstdint> <cstring>
+/// The same in stores of 16 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+//@ end
+
 //@ primitive store_aligned_partial needs Vector store_vector_partial
 /// The first `count` elements of v to p.
 template <class T, int N>

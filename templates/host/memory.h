@@ -194,6 +194,13 @@ inline void store_aligned(const Pointer& p, const Vector<T, N>& v, int line = __
 }
 //@ end
 
+//@ primitive store_whole needs Vector store_aligned
+template <class Pointer, class T, int N>
+inline void store_whole(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  store_aligned(p, v, line);
+}
+//@ end
+
 //@ primitive store_single needs Vector store_vector
 template <class Pointer, class T, int N>
 inline void store_single(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {

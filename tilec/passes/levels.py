@@ -138,13 +138,16 @@ def least_cta(steps: int) -> int:
     return 64 if steps >= 4 else 128
 
 
-def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
+def registers_of_rows(
+    words: int, steps: int, streams: int, window: int, filled: bool = False
+) -> int:
     """Registers to leave a thread that holds `words` of a row in `steps` vectors; at least `window` where those are of
-    a window (0: they are not)."""
+    a window (0: they are not). `filled`: walks without masks have vectors under way in the place of bounds."""
     registers = REGISTERS_OF_ROWS + words * 3 // 2
     if window:
         many = steps >= 4 or words >= MANY_WORDS
         shifts = REGISTERS_OF_SHIFTS if streams >= 3 and many else 0
+        shifts //= 2 if filled else 1
         return max(window, registers) + shifts
     if streams >= 3 and steps < 8:
         registers += REGISTERS_OF_STREAMS
