@@ -46,6 +46,27 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
 }
 //@ end
 
+//@ primitive store_whole needs Vector store_aligned includes <cstdint> <cstring>
+/// The same in stores of 16 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+//@ end
+
 //@ primitive store_aligned_partial needs Vector store_vector_partial
 /// The first `count` elements of v to p.
 template <class T, int N>
@@ -144,8 +165,9 @@ __device__ __forceinline__ bool is_whole(int at, int count) {
 
 //@ primitive load_shifted needs Vector AccessWord includes <cstdint> <cstring>
 /// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
-/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
-template <int N, int kAccess, class T>
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too, with kNear those
+/// of the access that reads the last of them alone.
+template <int N, int kAccess, bool kNear = false, class T>
 __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   using Word = typename AccessWord<kAccess>::type;
   constexpr int kEach = kAccess / sizeof(T);
@@ -157,7 +179,8 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   uint32_t words[kWords + kMore];
 #pragma unroll
   for (int i = 0; i < kWords / kMore + 1; ++i) {
-    const Word word = from[i];
+    Word word{};
+    if (!kNear || i < kWords / kMore || skip != 0) word = from[i];
     memcpy(words + i * kMore, &word, kAccess);
   }
   const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));

@@ -492,16 +492,20 @@ Block& peer_of(int rank) {
 
 int cluster_rank() { return block_of(self).slot % machine.launch->cluster; }
 
-void cluster_meet(bool memory) {
+void cluster_tell() {
+  Fiber& fiber = me();
+  release(fiber, cluster_of(block_of(self)).clocks);
+}
+
+void cluster_meet(bool learn) {
   drift_engines();
   Fiber& fiber = me();
   Cluster& cluster = cluster_of(block_of(self));
-  if (memory) release(fiber, cluster.clocks);
   ++cluster.arrived;
   fiber.state = kWhole;
   meet_cluster(cluster);
   if (fiber.state == kWhole) leave();
-  if (memory) acquire(fiber, cluster.clocks);
+  if (learn) acquire(fiber, cluster.clocks);
 }
 
 void meet_cluster(Cluster& cluster) {

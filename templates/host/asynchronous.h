@@ -93,7 +93,10 @@ inline void cluster_wait(int line = __builtin_LINE()) {
 //@ end
 
 //@ primitive cluster_release
-inline void cluster_release(int line = __builtin_LINE()) { tilec_host::note(line); }
+inline void cluster_release(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_tell();
+}
 //@ end
 
 //@ primitive cluster_acquire
@@ -134,6 +137,7 @@ inline void send_item(const Place& place, int item, SharedBarrier& landed,
 //@ primitive cluster_sync_memory
 inline void cluster_sync_memory(int line = __builtin_LINE()) {
   tilec_host::note(line);
+  tilec_host::cluster_tell();
   tilec_host::cluster_meet(true);
 }
 //@ end

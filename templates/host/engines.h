@@ -35,7 +35,10 @@ void phase_wait(const void* barrier, int parity);
 void async_fence();
 
 int cluster_rank();
-void cluster_meet(bool memory);
+/// Says what this thread has done so far to those who learn it when the cluster meets.
+void cluster_tell();
+/// Waits until all threads of the cluster are there; `learn`: what they have told.
+void cluster_meet(bool learn);
 /// Writes to the same place in the shared memory of CTA `rank` of the cluster.
 void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access);
 /// The same beside the threads: the barrier of this place in that CTA counts the bytes.

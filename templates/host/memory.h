@@ -194,6 +194,13 @@ inline void store_aligned(const Pointer& p, const Vector<T, N>& v, int line = __
 }
 //@ end
 
+//@ primitive store_whole needs Vector store_aligned
+template <class Pointer, class T, int N>
+inline void store_whole(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  store_aligned(p, v, line);
+}
+//@ end
+
 //@ primitive store_single needs Vector store_vector
 template <class Pointer, class T, int N>
 inline void store_single(const Pointer& p, const Vector<T, N>& v, int line = __builtin_LINE()) {
@@ -238,12 +245,13 @@ inline Vector<T, N> load_window(const T* p, int at, int room, int line = __built
 //@ end
 
 //@ primitive load_shifted needs Vector
-template <int N, int kAccess, class T>
+template <int N, int kAccess, bool kNear = false, class T>
 inline Vector<T, N> load_shifted(const T* p, int at, int line = __builtin_LINE()) {
   constexpr int kEach = kAccess / static_cast<int>(sizeof(T));
   constexpr int kReads = static_cast<int>(sizeof(T)) * N / kAccess + 1;
   unsigned char bytes[kReads * kAccess];
-  for (int i = 0; i < kReads; ++i) {
+  const int reads = kNear && at % kEach == 0 ? kReads - 1 : kReads;
+  for (int i = 0; i < reads; ++i) {
     tilec_host::read_global(bytes + i * kAccess, p + (at - at % kEach + i * kEach), kAccess,
                             kAccess, line);
   }

@@ -234,6 +234,11 @@ cudaError_t host_limit_to_clusters(int64_t* ctas, int threads, int shared_bytes,
       status = cudaFuncSetAttribute(symbol, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
       if (status != cudaSuccess) return status;
     }
+    if (shared_bytes > 48 * 1024) {
+      status = cudaFuncSetAttribute(symbol, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    shared_bytes);
+      if (status != cudaSuccess) return status;
+    }
     cudaLaunchAttribute size{};
     size.id = cudaLaunchAttributeClusterDimension;
     size.val.clusterDim.x = static_cast<unsigned>(cluster);

@@ -331,10 +331,34 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
-/// One element of global memory.
+/// The same in stores of 16 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+
+/// N elements of shared memory.
+template <class T, int N>
+using SharedArray = T[N];
+
+/// The CTA's shared memory, laid out as the struct T.
 template <class T>
-__device__ __forceinline__ T load_element(const T* p) {
-  return *p;
+__device__ __forceinline__ T& cta_shared() {
+  __shared__ T storage;
+  return storage;
 }
 
 /// 1, of which the compiler knows no bit: every grid of ours has one row.
@@ -891,36 +915,65 @@ __device__ __forceinline__ void transpose_body(const float* __restrict__ x, floa
   constexpr int kStepsI = 1;
   constexpr int kThreadsI = 16;
   constexpr int kWidthI = 4;
+  constexpr int kStepsXCol = 1;
+  constexpr int kThreadsXCol = 16;
+  constexpr int kWidthXCol = 4;
   constexpr int kStepsJ = 4;
   constexpr int kThreadsJ = 16;
+  constexpr int kStepsXRow = 4;
+  constexpr int kThreadsXRow = 16;
+  struct Shared {
+    SharedArray<float, 4160> x_columns;
+  };
+  Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int x_row_lane = thread / 16;
   const int j_lane = thread / 16;
+  const int x_col_lane = thread % kThreadsXCol;
   const int i_lane = thread % kThreadsI;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
-  const int i_end = M - BM * i_tile;
-  const int j_end = N - BN * j_tile;
+  const int i_tile = instance % ceil_div(M, BM);
+  instance /= ceil_div(M, BM);
+  const int j_tile = instance;
+  const int x_row_end = M - BM * i_tile;
+  const int x_col_end = N - BN * j_tile;
 
   // elements.tile:31  y[j, i] = x[i, j].T
   const float* const x_at = x + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+  #pragma unroll
+  for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
+    const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
+    #pragma unroll
+    for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
+      const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
+      Vector<float, kWidthXCol> x_part = {};
+      if (x_row_at < x_row_end && x_col_at < x_col_end) {
+        x_part = load_aligned<kWidthXCol>(x_at + int64_t{N} * x_row_at + x_col_at);
+      }
+      #pragma unroll
+      for (int x_col_sub = 0; x_col_sub < kWidthXCol; ++x_col_sub) {
+        const int x_col_el = x_col_at + x_col_sub;
+        shared.x_columns[x_col_el * 65 + x_row_at] = x_part[x_col_sub];
+      }
+    }
+  }
   float* const y_at = y + int64_t{M} * BN * j_tile + int64_t{BM} * i_tile;
+  __syncthreads();  // x_columns is written before it is read
   #pragma unroll
   for (int j_step = 0; j_step < kStepsJ; ++j_step) {
     const int j_at = j_step * kThreadsJ + j_lane;
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = (i_step * kThreadsI + i_lane) * kWidthI;
-      if (j_at < j_end && i_at < i_end) {
+      if (j_at < x_col_end && i_at < x_row_end) {
         Vector<float, kWidthI> y_out;
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
-          y_out[i_sub] = i_at < i_end && j_at < j_end ? load_element(x_at + int64_t{N} * i_el
-              + j_at) : 0.0f;
+          const float x_value = shared.x_columns[i_el + j_at * 65];
+          y_out[i_sub] = x_value;
         }
-        store_aligned(y_at + int64_t{M} * j_at + i_at, y_out);
+        store_whole(y_at + int64_t{M} * j_at + i_at, y_out);
       }
     }
   }
@@ -933,34 +986,63 @@ __device__ __forceinline__ void transpose_body_2(const float* __restrict__ x, fl
   constexpr int kStepsI = 1;
   constexpr int kThreadsI = 64;
   constexpr int kWidthI = 1;
+  constexpr int kStepsXCol = 1;
+  constexpr int kThreadsXCol = 64;
+  constexpr int kWidthXCol = 1;
   constexpr int kStepsJ = 16;
   constexpr int kThreadsJ = 4;
+  constexpr int kStepsXRow = 16;
+  constexpr int kThreadsXRow = 4;
+  struct Shared {
+    SharedArray<float, 4160> x_columns;
+  };
+  Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int x_row_lane = thread / 64;
   const int j_lane = thread / 64;
+  const int x_col_lane = thread % kThreadsXCol;
   const int i_lane = thread % kThreadsI;
   int instance = static_cast<int>(blockIdx.x);
-  const int j_tile = instance % ceil_div(N, BN);
-  instance /= ceil_div(N, BN);
-  const int i_tile = instance;
-  const int i_end = M - BM * i_tile;
-  const int j_end = N - BN * j_tile;
+  const int i_tile = instance % ceil_div(M, BM);
+  instance /= ceil_div(M, BM);
+  const int j_tile = instance;
+  const int x_row_end = M - BM * i_tile;
+  const int x_col_end = N - BN * j_tile;
 
   // elements.tile:31  y[j, i] = x[i, j].T
   const float* const x_at = x + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+  #pragma unroll 4
+  for (int x_row_step = 0; x_row_step < kStepsXRow; ++x_row_step) {
+    const int x_row_at = x_row_step * kThreadsXRow + x_row_lane;
+    #pragma unroll
+    for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
+      const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
+      Vector<float, kWidthXCol> x_part = {};
+      if (x_row_at < x_row_end && x_col_at < x_col_end) {
+        x_part = load_single<kWidthXCol>(x_at + int64_t{N} * x_row_at + x_col_at);
+      }
+      #pragma unroll
+      for (int x_col_sub = 0; x_col_sub < kWidthXCol; ++x_col_sub) {
+        const int x_col_el = x_col_at + x_col_sub;
+        shared.x_columns[x_col_el * 65 + x_row_at] = x_part[x_col_sub];
+      }
+    }
+  }
   float* const y_at = y + int64_t{M} * BN * j_tile + int64_t{BM} * i_tile;
+  __syncthreads();  // x_columns is written before it is read
   #pragma unroll 4
   for (int j_step = 0; j_step < kStepsJ; ++j_step) {
     const int j_at = j_step * kThreadsJ + j_lane;
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = (i_step * kThreadsI + i_lane) * kWidthI;
-      if (j_at < j_end && i_at < i_end) {
+      if (j_at < x_col_end && i_at < x_row_end) {
         Vector<float, kWidthI> y_out;
         #pragma unroll
         for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
           const int i_el = i_at + i_sub;
-          y_out[i_sub] = i_at < i_end && j_at < j_end ? load_element(x_at + int64_t{N} * i_el
-              + j_at) : 0.0f;
+          const float x_value = shared.x_columns[i_el + j_at * 65];
+          y_out[i_sub] = x_value;
         }
         store_single(y_at + int64_t{M} * j_at + i_at, y_out);
       }
@@ -1013,7 +1095,7 @@ extern "C" cudaError_t transpose(const float* x, float* y, int M, int N, void* /
   cudaError_t status = host_check_arguments(arguments, &transpose_sentence);
   if (status != cudaSuccess) return status;
   if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64) > 0) {
-    if (host_is_aligned(y, 16) && M % 4 == 0) {
+    if (host_is_aligned(y, 16) && M % 4 == 0 && host_is_aligned(x, 16) && N % 4 == 0) {
       status = host_launch(transpose_kernel, {(int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64),
           256}, stream, x, y, M, N);
     } else {

@@ -548,8 +548,9 @@ __device__ __forceinline__ int window_shift(const T* p) {
 }
 
 /// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
-/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too.
-template <int N, int kAccess, class T>
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too, with kNear those
+/// of the access that reads the last of them alone.
+template <int N, int kAccess, bool kNear = false, class T>
 __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   using Word = typename AccessWord<kAccess>::type;
   constexpr int kEach = kAccess / sizeof(T);
@@ -561,7 +562,8 @@ __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   uint32_t words[kWords + kMore];
 #pragma unroll
   for (int i = 0; i < kWords / kMore + 1; ++i) {
-    const Word word = from[i];
+    Word word{};
+    if (!kNear || i < kWords / kMore || skip != 0) word = from[i];
     memcpy(words + i * kMore, &word, kAccess);
   }
   const unsigned bytes = skip * static_cast<unsigned>(sizeof(T));

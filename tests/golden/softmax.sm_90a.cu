@@ -971,6 +971,11 @@ cudaError_t host_limit_to_clusters(int64_t* ctas, int threads, int shared_bytes,
       status = cudaFuncSetAttribute(symbol, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
       if (status != cudaSuccess) return status;
     }
+    if (shared_bytes > 48 * 1024) {
+      status = cudaFuncSetAttribute(symbol, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    shared_bytes);
+      if (status != cudaSuccess) return status;
+    }
     cudaLaunchAttribute size{};
     size.id = cudaLaunchAttributeClusterDimension;
     size.val.clusterDim.x = static_cast<unsigned>(cluster);
@@ -1113,10 +1118,9 @@ __device__ __forceinline__ void softmax_body(const bf16_t* __restrict__ x, bf16_
   }
 }
 
-template <int kThreadsC>
+template <int kStepsC, int kThreadsC>
 __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
-  constexpr int kStepsC = 4;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 8;
   struct Shared {
@@ -1196,134 +1200,7 @@ __device__ __forceinline__ void softmax_body_2(const bf16_t* __restrict__ x, bf1
   }
 }
 
-template <int kThreadsC>
 __device__ __forceinline__ void softmax_body_3(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
-    int R, int C) {
-  constexpr int kStepsC = 8;
-  constexpr int kLanesC = 32;
-  constexpr int kWidthC = 8;
-  struct Shared {
-    SharedArray<float, kThreadsC / 32> max_row_partial;
-    SharedArray<float, kThreadsC / 32> sum_e_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
-  const int thread = static_cast<int>(threadIdx.x);
-  const int c_lane = thread;
-  const int r = static_cast<int>(blockIdx.x);
-
-  // softmax.tile:4  row = x[r, :].to(f32)
-  const bf16_t* const x_at = x + int64_t{C} * r;
-  Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-      }
-    }
-  }
-
-  // softmax.tile:5  e = exp(row - max(row))
-  float max_row = OpMax<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      }
-    }
-  }
-  max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
-  if (thread % 32 < 1) {
-    shared.max_row_partial[thread / 32] = max_row;
-  }
-  __syncthreads();  // max_row_partial is written before it is read
-  max_row = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_row_partial);
-
-  // softmax.tile:6  y[r, :] = e / sum(e)
-  float sum_e = OpSum<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = x_tile_wide[c_sub];
-        const float e = exp_fast(row - max_row);
-        sum_e += e;
-      }
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          sum_e += e;
-        }
-      }
-    }
-  }
-  sum_e = lane_reduce<OpSum<float>, kLanesC>(sum_e);
-  if (thread % 32 < 1) {
-    shared.sum_e_partial[thread / 32] = sum_e;
-  }
-  __syncthreads();  // sum_e_partial is written before it is read
-  sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
-  bf16_t* const y_at = y + int64_t{C} * r;
-  const Divisor by_sum_e = divisor(sum_e);
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      Vector<float, kWidthC> y_out;
-      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        const float row = x_tile_wide[c_sub];
-        const float e = exp_fast(row - max_row);
-        y_out[c_sub] = div_by(e, by_sum_e);
-      }
-      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
-        }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      }
-    }
-  }
-}
-
-__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 512;
@@ -1341,37 +1218,22 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      }
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -1383,29 +1245,16 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row);
         sum_e += e;
-      }
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          sum_e += e;
-        }
       }
     }
   }
@@ -1417,10 +1266,10 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
   sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       Vector<float, kWidthC> y_out;
       const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
@@ -1431,26 +1280,10 @@ __device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf1
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
-        }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      }
-    }
   }
 }
 
-__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_4(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 1024;
@@ -1468,37 +1301,22 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
   // softmax.tile:4  row = x[r, :].to(f32)
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    x_tile[c_step] = {};
+    if (c_at < C) {
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
-      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      }
     }
   }
   max_row = lane_reduce<OpMax<float>, kLanesC>(max_row);
@@ -1506,29 +1324,16 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
         const float row = x_tile_wide[c_sub];
         const float e = exp_fast(row - max_row_near);
         sum_e += e;
-      }
-    }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row_near);
-          sum_e += e;
-        }
       }
     }
   }
@@ -1545,10 +1350,10 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
       shared.max_row_partial, max_row);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  if (C >= kThreadsC * 64) {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < C) {
       Vector<float, kWidthC> y_out;
       const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
       #pragma unroll
@@ -1559,26 +1364,10 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
       }
       store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
     }
-  } else {
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
-        }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      }
-    }
   }
 }
 
-__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 2048;
@@ -1742,7 +1531,7 @@ __device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
-__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_6(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kWidthC = 8;
   const int thread = static_cast<int>(threadIdx.x);
@@ -1847,7 +1636,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
 }
 
 template <int kThreadsC>
-__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -1866,31 +1655,100 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
   const int x_room = window_room(x_at, x + int64_t{C} * R);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    x_tile[c_step] = {};
-    if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          if (is_within(c_el, C)) {
-            max_row = OpMax<float>::combine(max_row, row);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
           }
         }
       }
@@ -1905,27 +1763,92 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          sum_e += e;
-        }
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          if (is_within(c_el, C)) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
             sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        sum_e += e;
+      }
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
           }
         }
       }
@@ -1939,35 +1862,103 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   sum_e = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       Vector<float, kWidthC> y_out;
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
     }
   }
 }
 
-__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+__device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
     int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kThreadsC = 512;
@@ -1987,31 +1978,100 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
   const int x_room = window_room(x_at, x + int64_t{C} * R);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    x_tile[c_step] = {};
-    if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          if (is_within(c_el, C)) {
-            max_row = OpMax<float>::combine(max_row, row);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
           }
         }
       }
@@ -2026,27 +2086,92 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          sum_e += e;
-        }
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          if (is_within(c_el, C)) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
             sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        sum_e += e;
+      }
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
           }
         }
       }
@@ -2060,36 +2185,104 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
   sum_e = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.sum_e_partial);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       Vector<float, kWidthC> y_out;
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
     }
   }
 }
 
-__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
-    bf16_t* __restrict__ y, int R, int C) {
+__device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf16_t* __restrict__ y,
+    int R, int C) {
   constexpr int kStepsC = 5;
   constexpr int kThreadsC = 1024;
   constexpr int kLanesC = 32;
@@ -2108,31 +2301,100 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
   const bf16_t* const x_at = x + int64_t{C} * r;
   Vector<bf16_t, kWidthC> x_tile[kStepsC];
   const int x_room = window_room(x_at, x + int64_t{C} * R);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    x_tile[c_step] = {};
-    if (c_at < C) {
-      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      x_tile[c_step] = {};
+      if (c_at < C) {
+        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+      }
     }
   }
 
   // softmax.tile:5  e = exp(row - max(row))
   float max_row = OpMax<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          if (is_within(c_el, C)) {
-            max_row = OpMax<float>::combine(max_row, row);
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (is_within(c_el, C)) {
+              max_row = OpMax<float>::combine(max_row, row);
+            }
           }
         }
       }
@@ -2143,27 +2405,92 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
 
   // softmax.tile:6  y[r, :] = e / sum(e)
   float sum_e = OpSum<float>::identity();
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row_near);
-          sum_e += e;
-        }
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const int c_el = c_at + c_sub;
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row_near);
-          if (is_within(c_el, C)) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
             sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row_near);
+        sum_e += e;
+      }
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
+          }
+        }
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            if (is_within(c_el, C)) {
+              sum_e += e;
+            }
           }
         }
       }
@@ -2182,36 +2509,104 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       shared.max_row_partial, max_row);
   bf16_t* const y_at = y + int64_t{C} * r;
   const Divisor by_sum_e = divisor(sum_e);
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-    if (c_at < C) {
+  if (C >= kThreadsC * 32 - c_shift) {
+    #pragma unroll
+    for (int c_step = 0; c_step < 1; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+        }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 1; c_step < 4; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       Vector<float, kWidthC> y_out;
-      if (is_whole<kWidthC>(c_at, C)) {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float row = x_tile_wide[c_sub];
+        const float e = exp_fast(row - max_row);
+        y_out[c_sub] = div_by(e, by_sum_e);
+      }
+      store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+    }
+    #pragma unroll
+    for (int c_step = 4; c_step < 5; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-      } else {
-        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-        #pragma unroll
-        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-          const float row = x_tile_wide[c_sub];
-          const float e = exp_fast(row - max_row);
-          y_out[c_sub] = div_by(e, by_sum_e);
+      }
+    }
+  } else {
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+      if (c_at < C) {
+        Vector<float, kWidthC> y_out;
+        if (is_whole<kWidthC>(c_at, C)) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
-        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
       }
     }
   }
 }
 
 template <int kThreadsC, int kCluster>
-__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C, int* __restrict__ item_counter) {
   constexpr int kStepsC = 5;
   constexpr int kLanesC = 32;
@@ -2247,31 +2642,100 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
     const bf16_t* const x_at = x + int64_t{C} * r;
     Vector<bf16_t, kWidthC> x_tile[kStepsC];
     const int x_room = window_room(x_at, x + int64_t{C} * R);
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    if (C >= kThreadsC * 32 - c_shift) {
+      #pragma unroll
+      for (int c_step = 0; c_step < 1; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        x_tile[c_step] = {};
+        if (c_at < C) {
+          x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+        }
+      }
+      #pragma unroll
+      for (int c_step = 1; c_step < 4; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
+      }
+      #pragma unroll
+      for (int c_step = 4; c_step < 5; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        x_tile[c_step] = {};
+        if (c_at < C) {
+          x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        x_tile[c_step] = {};
+        if (c_at < C) {
+          x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+        }
       }
     }
 
     // softmax.tile:5  e = exp(row - max(row))
     float max_row = OpMax<float>::identity();
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
+    if (C >= kThreadsC * 32 - c_shift) {
+      #pragma unroll
+      for (int c_step = 0; c_step < 1; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              if (is_within(c_el, C)) {
+                max_row = OpMax<float>::combine(max_row, row);
+              }
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int c_step = 1; c_step < 4; ++c_step) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      }
+      #pragma unroll
+      for (int c_step = 4; c_step < 5; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              if (is_within(c_el, C)) {
+                max_row = OpMax<float>::combine(max_row, row);
+              }
+            }
+          }
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              if (is_within(c_el, C)) {
+                max_row = OpMax<float>::combine(max_row, row);
+              }
             }
           }
         }
@@ -2282,27 +2746,92 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
 
     // softmax.tile:6  y[r, :] = e / sum(e)
     float sum_e = OpSum<float>::identity();
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
-            sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
-            if (is_within(c_el, C)) {
+    if (C >= kThreadsC * 32 - c_shift) {
+      #pragma unroll
+      for (int c_step = 0; c_step < 1; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
               sum_e += e;
+            }
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
+              if (is_within(c_el, C)) {
+                sum_e += e;
+              }
+            }
+          }
+        }
+      }
+      #pragma unroll
+      for (int c_step = 1; c_step < 4; ++c_step) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          sum_e += e;
+        }
+      }
+      #pragma unroll
+      for (int c_step = 4; c_step < 5; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
+              sum_e += e;
+            }
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
+              if (is_within(c_el, C)) {
+                sum_e += e;
+              }
+            }
+          }
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
+              sum_e += e;
+            }
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const int c_el = c_at + c_sub;
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row_near);
+              if (is_within(c_el, C)) {
+                sum_e += e;
+              }
             }
           }
         }
@@ -2335,29 +2864,97 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
     const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
+    if (C >= kThreadsC * 32 - c_shift) {
+      #pragma unroll
+      for (int c_step = 0; c_step < 1; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          Vector<float, kWidthC> y_out;
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+          }
+        }
+      }
+      #pragma unroll
+      for (int c_step = 1; c_step < 4; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
         Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      }
+      #pragma unroll
+      for (int c_step = 4; c_step < 5; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          Vector<float, kWidthC> y_out;
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
           }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
+        }
+      }
+    } else {
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+        if (c_at < C) {
+          Vector<float, kWidthC> y_out;
+          if (is_whole<kWidthC>(c_at, C)) {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+          } else {
+            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+            #pragma unroll
+            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+              const float row = x_tile_wide[c_sub];
+              const float e = exp_fast(row - max_row);
+              y_out[c_sub] = div_by(e, by_sum_e);
+            }
+            store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
           }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
         }
       }
     }
@@ -2366,7 +2963,7 @@ __device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_11(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 8;
   constexpr int kThreadsC = 32;
@@ -2442,7 +3039,7 @@ __device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_12(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
@@ -2527,7 +3124,7 @@ __device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_13(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kStepsC = 16;
   constexpr int kThreadsC = 1024;
@@ -2614,7 +3211,7 @@ __device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
   }
 }
 
-__device__ __forceinline__ void softmax_body_15(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void softmax_body_14(const bf16_t* __restrict__ x,
     bf16_t* __restrict__ y, int R, int C) {
   constexpr int kThreadsC = 512;
   constexpr int kLanesC = 32;
@@ -2720,32 +3317,32 @@ softmax_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 softmax_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_2</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_3</*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_4(x, y, R, C);
+  softmax_body_3(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_5(x, y, R, C);
+  softmax_body_4(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2753,50 +3350,50 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_6(x, y, R, C, item_counter);
+  softmax_body_5(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_7</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+  softmax_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kThreadsC=*/64>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/64>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_8</*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_7</*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_9(x, y, R, C);
+  softmax_body_8(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_10(x, y, R, C);
+  softmax_body_9(x, y, R, C);
 }
 
 extern "C" __global__ void
@@ -2804,7 +3401,7 @@ __cluster_dims__(4, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c81913_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_11</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
+  softmax_body_10</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void
@@ -2812,32 +3409,32 @@ __cluster_dims__(8, 1, 1)
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
-  softmax_body_11</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
+  softmax_body_10</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_12(x, y, R, C);
+  softmax_body_11(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_13</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+  softmax_body_12</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_13</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+  softmax_body_12</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_14(x, y, R, C);
+  softmax_body_13(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
-  softmax_body_15(x, y, R, C);
+  softmax_body_14(x, y, R, C);
 }
 
 extern "C" __global__ void __launch_bounds__(32, resident_ctas(32, 1))

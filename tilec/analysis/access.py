@@ -117,6 +117,15 @@ def _outer_term(
             return None if axis is None else (AtAll(), axis)
         case ast.Slice():
             return _slice_term(cx, term, size)
+        case SpanTile() if any(v.kind != "tile" for v in term.extent.variables):
+            if term.start.constant == 0 and term.extent == size:
+                return AtAll(), cx.axis(size)
+            cx.error(
+                "E0315",
+                f"a span over all of `{term.extent}` indexes a dimension of `{size}`",
+                help="it indexes dimensions of that size only, from 0 on",
+            )
+            return None
         case SpanTile():
             at = AtSpan(term.start, term.extent, term.lo, term.hi)
             presence = span_presence(term.start, term.extent, term.lo, term.hi, size, cx.facts)

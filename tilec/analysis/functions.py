@@ -293,12 +293,14 @@ def _dot(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
 
 
 def _span(cx: Context, arguments: list[Entity], keywords: Keywords) -> Entity:
-    """`span(start, extent, until=e)`: bound [start, min(start+extent, e))."""
+    """`span(start, extent, until=e)`: bound [start, min(start+extent, e)). `span(0, C)` is a whole dimension that has an upper bound."""
     start = cx.sym_of(arguments[0], "the start of a span")
     extent = cx.sym_of(arguments[1], "the extent of a span", "E0315")
     if start is None or extent is None:
         return POISON
     if any(v.kind != "tile" for v in extent.variables):
+        if start.constant == 0 and "until" not in keywords and cx.axis(extent).capacity is not None:
+            return SpanTile(start, extent, None, None)
         return cx.error(
             "E0315",
             f"the extent of a span must be known at compile time, not `{extent}`",

@@ -133,6 +133,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     mentioned = frozenset(_WORD.findall(text))
     prologue = _prologue(kernel, writer, text, mentioned)
     shared = [
+        f"{f'alignas({b.alignment}) ' if b.alignment else ''}"
         f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
         f"{b.count_text or b.count}> {b.name};"
         for b in kernel.shared
@@ -252,12 +253,20 @@ def _prologue(
         return [*first_of_all, *lanes, *rank, *_barriers(kernel)]
     first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
     if kernel.cluster > 1:
-        first, number = f"{first} / kCluster", f"cluster_rank() * kCtaThreads + {number}"
+        mine, size = (number, "kCtaThreads") if kernel.batch == 1 else ("own", "kGroup")
+        first, number = f"{first} / kCluster", f"cluster_rank() * {size} + {mine}"
+        if "thread" in words and mine == "own":
+            words.add("own")
     if kernel.batch > 1:
         first += " * kInstances + thread / kGroup"
     grid = [] if kernel.queue else decode(kernel, writer.renderer, words, first, "live" in words)
     if "thread" in words or any("thread" in g for g in grid):
         lanes.insert(0, f"const int thread = {number};")
+    if "own" in words:
+        within = " % kGroup" if kernel.batch > 1 else ""
+        lanes.insert(0, f"const int own = static_cast<int>(threadIdx.x){within};")
+    if "team" in words:
+        lanes.insert(0, "const int team = static_cast<int>(threadIdx.x) / kGroup;")
     return [*lanes, *grid]
 
 

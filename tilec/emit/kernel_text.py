@@ -106,8 +106,10 @@ class KernelWriter:
                 windowed = axis.windowed and name in (axis.coordinate, axis.element)
                 known.lower[Var(name, "local")] = 1 - axis.layout.vector if windowed else 0
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
+            known.lower[Var(axis.shift, "local")] = 0
         known.lower[Var("thread", "local")] = 0
         known.lower[Var("turn", "local")] = 0
+        known.lower[Var("team", "local")] = 0
         return known.prove_nonnegative
 
     # ---- ops
@@ -199,6 +201,13 @@ class KernelWriter:
         if rep is not None and rep.bits < 8 and text != "0":
             text = f"({self.expr(expr)}) / 2"
         return "" if text == "0" else f" + {text}"
+
+    def store_whole(self, op: k.StoreVector) -> str:
+        """The function that stores aligned vectors. Where several axes make up the offset the compiler forgets what it is a multiple of,
+        and would store them element by element."""
+        several = len(self._axes or ()) > 1 and op.count is None
+        operands = self.kernel.tiles or self.kernel.panels
+        return "store_whole" if several and not operands else "store_aligned"
 
     def guards(self, guards: tuple[k.Expr, ...]) -> str:
         """A condition, "" for none."""
@@ -408,9 +417,11 @@ class KernelWriter:
 
     def unroll(self, op: k.TileLoop, axis: k.LoopAxis, text: str) -> str:
         """What follows `#pragma unroll`: nothing where registers are indexed by the step, which takes the whole loop; a plain copy
-        through registers goes step by step, other long loops four at a time."""
+        to shared memory goes step by step (its addresses would be kept), other long loops four at a time."""
         if f"[{axis.step}]" in text or axis.layout.steps == 1:
             return ""
+        if all(isinstance(inner, e.FillSlice) for inner in op.body):
+            return " 1"
         if any(isinstance(inner, k.StoreTile) for inner in op.body) and not any(
             isinstance(inner, k.Elements) for inner in op.body
         ):

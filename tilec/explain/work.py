@@ -379,6 +379,8 @@ class Counter:
         """A vector in each step of the axes around; `vector`: bytes at a time and of an element, and neighbours in a thread."""
         store = isinstance(op, k.StoreVector | w.StoreWindow)
         total = self.addresses.elements(tuple(axis for axis, _ in place.axes)) * bits / 8
+        for axis, held in place.axes:
+            total *= 1 if axis.layout.streams else held / axis.layout.steps
         moved = Traffic(op, self.span, self.addresses.tensor(op.pointer), total, *vector, store)
         address = (k.Local(op.pointer, I32), getattr(op, "offset", None))
         self._bytes(moved, address, self.work(place.scope))

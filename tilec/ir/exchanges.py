@@ -6,9 +6,10 @@ What is stored is there when all threads of the cluster have met. What is sent i
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import DType
 from tilec.lazy_dataclass import dataclass
 
 
@@ -39,10 +40,41 @@ class ClusterArrive(k.Op):
 
 @dataclass(frozen=True)
 class ClusterWait(k.Op):
-    """All threads of the cluster have arrived; `memory` as in ClusterArrive. `first`: only in the first turn of a cluster that stays."""
+    """All threads of the cluster have arrived; `memory` as in ClusterArrive. `first`: only in the first turn of a cluster that stays.
+    `copied`: threads arrive here too, when what they copied (FillSlice) has landed."""
 
     memory: bool = False
     first: bool = False
+    copied: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterLeave(k.Op):
+    """Behind the turns: threads that had none arrive, when what they copied has landed."""
+
+
+@dataclass(frozen=True)
+class FillSlice(k.Op):
+    """The vector at `pointer + offset`, on which no turn depends, to the thread's place of the current step in `buffer`; each of the
+    CTA's teams copies some steps. Nothing waits."""
+
+    proxy: ClassVar[Literal["none", "generic", "async"]] = "async"
+    token: ClassVar[Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]] = "cp_async"
+    buffer: str
+    rep: DType
+    axis: k.LoopAxis
+    pointer: str
+    offset: k.Expr
+
+
+@dataclass(frozen=True)
+class LoadSlice(k.Op):
+    """The thread's vector of the current step in `buffer` into the current vector of `target`; zeros where a guard fails."""
+
+    target: k.Fragment
+    buffer: str
+    axis: k.LoopAxis
+    guards: tuple[k.Expr, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -503,7 +503,8 @@ class GridDigit:
 @dataclass(frozen=True)
 class Kernel:
     """One compiled variant of one nest. `constants` are the configuration's `constexpr int`s in order; `names` maps the variables
-    of Syms to C names; `batch` instances share a CTA, `live` names the variable that is false in a group without one."""
+    of Syms to C names; `batch` instances share a CTA, `live` names the variable that is false in a group without one. Where there
+    is a `queue` each of them is a team's of the CTA, which is given one after the other as a cluster of its own."""
 
     name: str
     body_name: str

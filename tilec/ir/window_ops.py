@@ -41,7 +41,7 @@ class LoadWindow(k.Op):
 class LoadShifted(k.Op):
     """The elements at the current coordinates of a windowed axis, whose vectors lie across two aligned ones of the row at `pointer`;
     zeros in front of the row and from `count` on. `whole`: all of them exist, and as many behind them as one access of `access`
-    bytes may reach."""
+    bytes may reach; `near`: no more behind them than the access has that reads the last."""
 
     target: k.Fragment
     pointer: str
@@ -49,6 +49,7 @@ class LoadShifted(k.Op):
     access: int
     guards: tuple[k.Expr, ...] = ()
     whole: bool = False
+    near: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.axis_names import axis_names
+from tilec.passes.crossing import crosses, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
     REGISTERS_OF_LONG_WALKS,
@@ -37,15 +38,20 @@ from tilec.passes.levels import (
     takes_queue,
 )
 from tilec.passes.placement import Placement, is_inline_kind
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import all_ops, syms_of
 from tilec.passes.variants import Level as Level
 from tilec.passes.variants import Variant as Variant
 from tilec.passes.windows import Window, window_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
 
-FILLED_STREAMS = 4
-"""Rows read and written up to which a CTA has registers for the vectors that a walk without masks has under way."""
+FILLED_STREAMS = range(3, 5)
+"""Rows read and written with which a CTA gains by a walk without masks: it loads nothing ahead where only the row itself is read, and
+has no registers for what more than four have under way, of wide elements more than three."""
+INNER_STEPS = 5
+"""Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
+INNER_WIDTH = 8
+"""Elements of their vectors from which on: rows of wider elements are bound by memory before they are by the issue of instructions."""
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
 
@@ -141,6 +147,7 @@ class Assignment:
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
                     filled=self._fills(level),
+                    crossing=frozenset(map(id, self._crossing())) if batch == 1 else frozenset(),
                     merged=self._merges(level, batch),
                 )
             )
@@ -203,7 +210,18 @@ class Assignment:
             for op in self.accesses
             if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
         ]
+        moved += [
+            (op, vector_of(self.axes.of_access(op)[1].capacity, op.out.type.dtype.bits))
+            for op in self._crossing()
+        ]
         return alignment(self.program, moved, copied)
+
+    def _crossing(self) -> list[t.Load]:
+        """Loads that pass through shared memory."""
+        if self.fast is None or not self.fast.static:
+            return []
+        found = [op for op in self.accesses if isinstance(op, t.Load)]
+        return [op for op in found if crosses(self.program, self.axes, self.slots[0], op)]
 
     # ---- levels
 
@@ -244,7 +262,9 @@ class Assignment:
             return []
         return [
             (threads, steps, ctas)
-            for threads, steps, ctas in cluster_levels(self.target, self.transport, self._streams())
+            for threads, steps, ctas in cluster_levels(
+                self.target, self.transport, self._streams(), self._keeps()
+            )
             if held * steps <= self._budget(threads)
         ]
 
@@ -255,7 +275,12 @@ class Assignment:
         transport = "aligned" if self.wide == 1 else self.transport
         clusters = bool(self._clusters(width))
         for threads, steps in levels(
-            self.target, transport, self._streams(), self.window is not None, clusters
+            self.target,
+            transport,
+            self._streams(),
+            self.window is not None,
+            clusters,
+            self._keeps(),
         ):
             if self.warps is not None:
                 threads = self.warps * 32
@@ -515,7 +540,9 @@ class Assignment:
         row_steps = self._row_steps(level)
         if row_steps:
             window = self.target.window_registers if self.transport == "window" else 0
-            registers = registers_of_rows(level.words, row_steps, self._streams(), window)
+            registers = registers_of_rows(
+                level.words, row_steps, self._streams(), window, self._fills(level)
+            )
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)
@@ -531,11 +558,15 @@ class Assignment:
         """Whether rows that fill a level have walks of their own."""
         if "filled_rows" not in self.target.features or not self._row_steps(level):
             return False
+        if self.transport == "window":
+            many = self._row_steps(level) >= INNER_STEPS and self.wide >= INNER_WIDTH
+            return "filled_windows" in self.target.features and many and self._batch(level) == 1
         if level.ctas > 1:
             return True
         streams = self._streams() + sum(isinstance(op, t.Store) for op in self.ops)
         steps = self._row_steps(level)
-        return "filled_ctas" in self.target.features and steps >= 8 and streams <= FILLED_STREAMS
+        filled = FILLED_STREAMS if self.wide >= INNER_WIDTH else FILLED_STREAMS[:1]
+        return "filled_ctas" in self.target.features and steps >= 8 and streams in filled
 
     def _merges(self, level: Level, batch: int) -> bool:
         """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough
@@ -554,12 +585,24 @@ class Assignment:
 
     def _streams(self) -> int:
         """Vectors that one step along the fast slot reads."""
-        return sum(
-            1
+        return len(self._streamed())
+
+    def _streamed(self) -> list[t.Load]:
+        return [
+            op
             for op in self.ops
             if isinstance(op, t.Load)
             and op.out.type.rank
             and any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out))
+        ]
+
+    def _keeps(self) -> bool:
+        """Whether a row is combined with something that is the same for all rows."""
+        moving = {loop.index for loop in self.nest.grid}
+        return any(
+            not moving & frozenset().union(*(sym.variables for sym in syms_of(op)))
+            and not any(isinstance(term, t.AtTile | t.AtScalar) for term in op.access.terms)
+            for op in self._streamed()
         )
 
 

@@ -86,6 +86,10 @@ class ProductAssignment(Assignment):
             )
         return tuple(result)
 
+    def _crossing(self) -> list[t.Load]:
+        """None: operands of products have ways of their own."""
+        return []
+
     def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
         """16 bytes for a staged load and for what bulk copies take away, the accumulators' pairs for an access along columns."""
         if id(op) in self.staged:

@@ -326,7 +326,10 @@ def _weigh(program: t.Program, axes: Axes, op: t.Load | t.Store | t.Atomic) -> N
                 found.name = _term_name(term, dims[n])
             last = n == len(op.access.terms) - 1 and (strides is None or strides[n].constant == 1)
             if last and isinstance(term, t.AtSpan | t.AtAll):
-                found.contiguous += elements * tensor.dtype.bits
+                weight = elements * tensor.dtype.bits
+                # a loaded tile may pass through shared memory, a stored one may not
+                stored = isinstance(op, t.Store) and len(classes) > 1
+                found.contiguous += weight * 5 // 4 if stored else weight
                 found.vector_bytes = max(found.vector_bytes, tensor.dtype.bits)
 
 

@@ -341,6 +341,9 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count
                     )
+                case e.LoadSlice():
+                    how = f"from shared memory, `{inner.buffer}`, which is filled once"
+                    self.note(here, what="slice", how=how)
                 case k.LoadVector():
                     width = self._width(inner.target)
                     transport = self._vector(inner.pointer, width, inner.aligned, "load")

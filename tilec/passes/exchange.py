@@ -33,6 +33,9 @@ EXCHANGE = "exchange"
 TURN = Sym.of(Var("turn", "local"))
 """Number of the turn of a cluster that stays."""
 
+TEAM = Sym.of(Var("team", "local"))
+"""Number of a thread's team in its CTA, where several share one."""
+
 
 @dataclass(frozen=True)
 class _Exchange:
@@ -42,17 +45,21 @@ class _Exchange:
     sync: int
 
 
-def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
+def run(kernel: k.Kernel, stays: bool, teams: int = 1) -> k.Kernel:
     """The kernel with its exchanges counted by barriers; as it is where it has none, or not all of them can be. `stays`: its clusters
-    will take one instance after the other."""
+    will take one instance after the other, each of their `teams` its own."""
     found = _exchanges(kernel)
     if not found:
         return kernel
-    slots = 2 if stays and len(found) == 1 else 1
-    slot = k.Index(TURN % 2, I32) if slots == 2 else None
+    turns = 2 if stays and len(found) == 1 else 1
+    slots = turns * teams
+    place = TURN % 2 if turns == 2 else Sym.of(0)
+    if teams > 1:
+        place = place + TEAM * turns
+    slot = k.Index(place, I32) if slots > 1 else None
     parity: k.Expr = k.Literal_(0, I32)
     if stays:
-        parity = k.Index(TURN // 2 % 2 if slots == 2 else TURN % 2, I32)
+        parity = k.Index(TURN // 2 % 2 if turns == 2 else TURN % 2, I32)
     buffers = {b.name: b for b in kernel.shared}
     names = _names(kernel, len(found))
     body: list[k.Op] = list(kernel.body)
@@ -64,7 +71,7 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
             assert isinstance(push, e.StoreCluster)
             buffer = buffers[push.buffer]
             total = total + _count(buffer, kernel) * buffer.element_bytes
-            offset = _moved(push.offset, buffer, kernel, slots)
+            offset = _moved(push.offset, buffer, kernel, slot)
             body[at] = e.SendCluster(
                 push.buffer, offset, push.value, name, slot, number == 0, span=push.span
             )
@@ -72,10 +79,10 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
         assert isinstance(sync, k.CtaSync)
         body[one.sync] = e.AwaitSent(name, slot, parity, sync.hazard, span=sync.span)
         expected.append((name, k.Index(total, I32)))
-    if slots == 2:
+    if slot is not None:
         pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
-        body = [_reading(op, pushed, buffers, kernel) for op in body]
-        buffers |= {name: _doubled(buffers[name]) for name in pushed}
+        body = [_reading(op, pushed, buffers, kernel, slot) for op in body]
+        buffers |= {name: _repeated(buffers[name], slots) for name in pushed}
     wait = next(n for n, op in enumerate(body) if isinstance(op, e.ClusterWait))
     body[wait : wait + 1] = [e.ClusterWait(memory=True), e.ExpectSent(tuple(expected), slot)]
     body[0] = e.ClusterArrive(memory=True)
@@ -87,6 +94,11 @@ def run(kernel: k.Kernel, stays: bool) -> k.Kernel:
         shared=tuple(buffers[b.name] for b in kernel.shared),
         barriers=(*kernel.barriers, *barriers),
     )
+
+
+def is_sent(kernel: k.Kernel) -> bool:
+    """Whether `run` would have barriers count the exchanges."""
+    return bool(_exchanges(kernel))
 
 
 def _exchanges(kernel: k.Kernel) -> list[_Exchange]:
@@ -145,33 +157,39 @@ def _count(buffer: k.SharedBuffer, kernel: k.Kernel) -> Sym:
     return Sym.of(Var(f"kThreads{threads.suffix}", "local")) // WARP
 
 
-def _moved(offset: k.Expr, buffer: k.SharedBuffer, kernel: k.Kernel, slots: int) -> k.Expr:
-    """An offset within the turn's slot."""
+def _moved(
+    offset: k.Expr, buffer: k.SharedBuffer, kernel: k.Kernel, slot: k.Index | None
+) -> k.Expr:
+    """An offset within a slot."""
     assert isinstance(offset, k.Index | k.Literal_)
-    if slots == 1:
+    if slot is None:
         return offset
     inner = offset.sym if isinstance(offset, k.Index) else Sym.of(int(offset.value))
-    return k.Index(TURN % 2 * _count(buffer, kernel) + inner, I32)
+    return k.Index(slot.sym * _count(buffer, kernel) + inner, I32)
 
 
 def _reading(
-    op: k.Op, pushed: set[str], buffers: dict[str, k.SharedBuffer], kernel: k.Kernel
+    op: k.Op,
+    pushed: set[str],
+    buffers: dict[str, k.SharedBuffer],
+    kernel: k.Kernel,
+    slot: k.Index,
 ) -> k.Op:
     """A combination that reads the turn's slot."""
     value = op.value if isinstance(op, k.Assign) else None
     if isinstance(op, k.Assign) and isinstance(value, k.WarpCombine) and value.buffer in pushed:
-        offset = _moved(value.offset, buffers[value.buffer], kernel, 2)
+        offset = _moved(value.offset, buffers[value.buffer], kernel, slot)
         relative = value.relative
         if relative is not None:
-            place = _moved(relative.offset, buffers[relative.buffer], kernel, 2)
+            place = _moved(relative.offset, buffers[relative.buffer], kernel, slot)
             relative = replace(relative, offset=place)
         return replace(op, value=replace(value, offset=offset, relative=relative))
     return op
 
 
-def _doubled(buffer: k.SharedBuffer) -> k.SharedBuffer:
-    text = f"2 * ({buffer.count_text})" if buffer.count_text else ""
-    return replace(buffer, count=2 * buffer.count, count_text=text)
+def _repeated(buffer: k.SharedBuffer, slots: int) -> k.SharedBuffer:
+    text = f"{slots} * ({buffer.count_text})" if buffer.count_text else ""
+    return replace(buffer, count=slots * buffer.count, count_text=text)
 
 
 def _names(kernel: k.Kernel, count: int) -> list[str]:

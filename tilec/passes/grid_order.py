@@ -38,6 +38,13 @@ def rows_of_a_group(nest: t.Nest, definitions: Definitions) -> int:
     return ROWS_OF_A_GROUP if dots else 1
 
 
+def stored_along(nest: t.Nest, index: Var) -> bool:
+    """Whether neighbouring trips of a grid loop write neighbouring bytes: the last subscripts of all stores are spans that follow it."""
+    stores = [op for op in all_ops(nest.body) if isinstance(op, t.Store) and op.access.terms]
+    last = [op.access.terms[-1] for op in stores]
+    return bool(last) and all(isinstance(x, t.AtSpan) and index in x.start.variables for x in last)
+
+
 def uneven_chain(program: t.Program) -> bool:
     """Whether some loop with two products or more has more trips in one instance than in another."""
     for nest in program.nests:

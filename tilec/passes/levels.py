@@ -37,8 +37,9 @@ CLUSTERS = ((512, 8, 4), (512, 8, 8), (512, 8, 16))
 """(threads, vectors per thread, CTAs) for rows that a cluster holds, by size, two CTAs on an SM. More than eight CTAs must be allowed by the launch."""
 
 CLUSTERS_OF_MORE_STREAMS = ((512, 8, 2), (512, 8, 4), (512, 8, 8), (512, 8, 16))
-"""The same in the place of LARGEST, where three or more are read: one CTA of 1024 threads has nothing else to do on its SM while it waits for what the row
-is combined with, which the L1 cache does not hold; half of that is read by each CTA of a cluster."""
+"""The same in the place of LARGEST, where three or more are read, or one that is the same for all rows: one CTA of 1024 threads has
+nothing else to do on its SM while it waits for what the row is combined with, which the L1 cache does not hold; half of that is read, or
+kept (`slices`), by each CTA of a cluster."""
 
 LONG_WALK = 64
 """Operations an element from which on their own results take registers too."""
@@ -82,14 +83,19 @@ MANY_WORDS = 32
 
 
 def levels(
-    target: Target, transport: Transport, streams: int, windows: bool, clusters: bool = False
+    target: Target,
+    transport: Transport,
+    streams: int,
+    windows: bool,
+    clusters: bool = False,
+    kept: bool = False,
 ) -> tuple[tuple[int, int], ...]:
     """(threads, vectors or elements per thread) by size. `windows`: rows that start anywhere have levels of their own;
-    `clusters`: longer rows are held by clusters."""
+    `clusters`: longer rows are held by clusters; `kept`: one of the streams is the same for all rows."""
     match transport:
         case "aligned":
             found = (ONE_STREAM, TWO_STREAMS, MORE_STREAMS)[min(max(streams, 1), 3) - 1]
-            pairs = clusters and takes_pairs(target, streams)
+            pairs = clusters and takes_pairs(target, streams, kept)
             return tuple(x for x in found if x != LARGEST) if pairs else found
         case "window":
             return WINDOWS
@@ -98,13 +104,13 @@ def levels(
 
 
 def cluster_levels(
-    target: Target, transport: Transport, streams: int
+    target: Target, transport: Transport, streams: int, kept: bool = False
 ) -> tuple[tuple[int, int, int], ...]:
     """(threads, vectors per thread, CTAs) for longer rows, by size; none where the target
     has no clusters, or too few registers for them."""
     if "row_clusters" not in target.features or transport == "single":
         return ()
-    found = CLUSTERS_OF_MORE_STREAMS if takes_pairs(target, streams) else CLUSTERS
+    found = CLUSTERS_OF_MORE_STREAMS if takes_pairs(target, streams, kept) else CLUSTERS
     if transport == "window":
         found = CLUSTERS_OF_WINDOWS
     if takes_queue(target):
@@ -115,9 +121,10 @@ def cluster_levels(
     )
 
 
-def takes_pairs(target: Target, streams: int) -> bool:
+def takes_pairs(target: Target, streams: int, kept: bool = False) -> bool:
     """Whether two CTAs of a cluster hold what one of the largest level could."""
-    return streams >= 3 or "row_pairs" in target.features
+    held = kept and "row_slices" in target.features
+    return streams >= 3 or held or "row_pairs" in target.features
 
 
 def takes_queue(target: Target) -> bool:
@@ -131,13 +138,16 @@ def least_cta(steps: int) -> int:
     return 64 if steps >= 4 else 128
 
 
-def registers_of_rows(words: int, steps: int, streams: int, window: int) -> int:
+def registers_of_rows(
+    words: int, steps: int, streams: int, window: int, filled: bool = False
+) -> int:
     """Registers to leave a thread that holds `words` of a row in `steps` vectors; at least `window` where those are of
-    a window (0: they are not)."""
+    a window (0: they are not). `filled`: walks without masks have vectors under way in the place of bounds."""
     registers = REGISTERS_OF_ROWS + words * 3 // 2
     if window:
         many = steps >= 4 or words >= MANY_WORDS
         shifts = REGISTERS_OF_SHIFTS if streams >= 3 and many else 0
+        shifts //= 2 if filled else 1
         return max(window, registers) + shifts
     if streams >= 3 and steps < 8:
         registers += REGISTERS_OF_STREAMS

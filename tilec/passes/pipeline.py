@@ -3,7 +3,7 @@
 Tile IR   eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · retire · synchronize · exchange · queue
+Kernel IR lower · across · retire · synchronize · exchange · queue · slices
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -44,6 +44,7 @@ from tilec.passes import (
     queue,
     retire,
     sink_stores,
+    slices,
     synchronize,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -161,12 +162,16 @@ def run(
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
+            stays = variant.beyond is not None
+            shared = slices.plan(kernel, target) if stays else slices.NONE
             if "row_exchange" in target.features and kernel.cluster > 1:
-                kernel = exchange.run(kernel, variant.beyond is not None)
+                kernel = exchange.run(kernel, stays, shared.teams)
                 snapshot("exchange", kernel)
-            if variant.beyond is not None:
+            if stays:
                 kernel = queue.run(kernel, counter, "early_queue" in target.features)
                 snapshot("queue", kernel)
+                kernel = slices.run(kernel, shared)
+                snapshot("slices", kernel)
                 longer += [variant.beyond] if kernel.queue else []
             _check_shared(kernel, target)
             kernels.append(kernel)

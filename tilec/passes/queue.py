@@ -93,7 +93,7 @@ def _sending(kernel: k.Kernel, counter: str) -> k.Kernel:
         for n, op in enumerate(body)
         if isinstance(op, e.SendCluster) and op.barrier == last.barrier
     )
-    slots = 1 if last.slot is None else 2
+    slots = next(b.slots for b in kernel.barriers if b.name == last.barrier)
     buffer = k.SharedBuffer(_free(kernel), I32, slots, "the next instance")
     pushed = {op.buffer for op in body if isinstance(op, e.SendCluster)}
     take = max(n for n, op in enumerate(body) if pushed & set(op.reads)) + 1

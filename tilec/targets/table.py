@@ -141,13 +141,16 @@ _ROWS = _HOPPER | {
     "row_exchange",
     "filled_rows",
     "filled_ctas",
+    "filled_windows",
     "merged_exchanges",
     "early_queue",
+    "row_slices",
 }
 """What is done for rows, each where another feature lets it: `row_clusters` hold long ones, which stay and take one after the other
-(`row_queue`), beginning beside the kernel that clears the counter (`early_queue`); barriers count what their CTAs send each other
+(`row_queue`), beginning beside the kernel that clears the counter (`early_queue`), with what all rows are combined with in shared memory (`row_slices`); barriers count what their CTAs send each other
 (`row_exchange`); reductions that follow from each other share an exchange (`merged_exchanges`); rows that fill a cluster have walks
-without masks (`filled_rows`), those of one CTA too that holds them in eight steps or more (`filled_ctas`). No target has: two CTAs
+without masks (`filled_rows`), those of one CTA too that holds them in eight steps or more (`filled_ctas`), and those in windows for all
+but their ends (`filled_windows`). No target has: two CTAs
 instead of one of 1024 threads for rows of one or two streams (`row_pairs`)."""
 
 TARGETS: dict[str, Target] = {

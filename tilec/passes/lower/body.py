@@ -238,6 +238,14 @@ class Body(AddressBuilder):
         return expr, guards
 
     def _load(self, op: t.Load, coords: Coords) -> k.Expr:
+        if op.out.id in self.context.crossed:
+            buffer, apart = self.context.crossed[op.out.id]
+            row, column = (Sym.of(0) if c is None else coordinate(c) for c in coords)
+            place = k.Index(column * apart + row, I32)
+            element = k.SharedElement(buffer, place, op.out.type.dtype)
+            name = self.local_name(op.out.name or f"{op.access.tensor}_value")
+            self.elements.append(k.Let(name, element.rep, element, span=op.span))
+            return k.Local(name, element.rep)
         address = self.address(op.access, coords, writable=False, span_op=op)
         dtype = op.out.type.dtype
         fast = next((a for a in self.axes if a.vectorised), None)

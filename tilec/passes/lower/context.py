@@ -63,6 +63,8 @@ class Context:
     tiles: list[k.TileBuffer] = field(default_factory=list)
     staged: dict[int, k.TileAddress] = field(default_factory=dict)
     """operand tiles by the id of the value they hold"""
+    crossed: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """tiles that shared memory keeps by columns, by the id of the value: the buffer, and elements from a column to the next"""
     extra_axes: list[k.LoopAxis] = field(default_factory=list)
     ring_values: set[int] = field(default_factory=set)
     """operands whose tiles a ring brings"""

@@ -15,6 +15,13 @@ tile_loop c where c_at < C        →    if_uniform C >= capacity
                                            …
                                        else
                                          as before
+
+Of a window whose row reaches past all steps but the last: the first step and the last one have masks, those between them are one block.
+
+tile_loop c where c_at < C        →    if_uniform C >= capacity of all but a step
+  if_whole c_at, C                       tile_loop c part 0: …; tile_loop c part 1 …: then …; tile_loop c last part: …
+    …                                  else
+                                         as before
 """
 
 from __future__ import annotations
@@ -46,8 +53,10 @@ def filled_or_not(loop: k.TileLoop) -> k.Op:
     """A walk whose vectors one bound guards, and a form of it for rows that reach as far as the layout; the walk alone where elements
     are guarded too, or by more."""
     fast = next((a for a in loop.axes if a.vectorised), None)
-    if fast is None or len(loop.axes) != 1 or fast.layout.streams or fast.windowed:
+    if fast is None or len(loop.axes) != 1 or fast.layout.streams or loop.parts:
         return loop
+    if fast.windowed:
+        return _inner_or_not(loop, fast)
     guards = [*loop.guards]
     for op in loop.body:
         if isinstance(op, k.Elements) and op.guards:
@@ -69,6 +78,49 @@ def filled_or_not(loop: k.TileLoop) -> k.Op:
     )
     filled = replace(loop, guards=(), body=body)
     return k.IfUniform(k.Apply("ge", (bound, capacity), BOOL), (filled,), (loop,), span=loop.span)
+
+
+def _inner_or_not(loop: k.TileLoop, axis: k.LoopAxis) -> k.Op:
+    """A walk of a window, and a form of it for rows that reach past all steps but the last."""
+    at = k.Index(Sym.of(Var(axis.coordinate, "local")), I32)
+    guards = [*loop.guards]
+    inner: list[k.Op] = []
+    reach = 0
+    for op in loop.body:
+        match op:
+            case w.LoadWindow():
+                guards += op.guards
+                inner.append(k.LoadVector(op.target, op.pointer, at, True, span=op.span))
+            case w.IfWhole():
+                guards.append(k.Apply("lt", (at, op.count), BOOL))
+                reach = max(reach, op.reach)
+                inner += map(_near, op.then)
+            case k.Declare() | k.Let():
+                inner.append(op)
+            case _:
+                return loop
+    bounds = {g.args[1] for g in guards if isinstance(g, k.Apply) and _is_bound(g, at)}
+    if len(bounds) != 1 or not all(isinstance(g, k.Apply) and _is_bound(g, at) for g in guards):
+        return loop
+    (bound,) = bounds
+    steps = axis.layout.steps
+    threads, shift = (Sym.of(Var(name, "local")) for name in (f"kThreads{axis.suffix}", axis.shift))
+    # the last vector but one step, and the rest of the access that reads its end
+    end = threads * ((steps - 1) * axis.layout.vector) - (
+        shift // reach * reach if reach else shift
+    )
+    walks = (
+        replace(loop, parts=(k.Part(axis, 0, 1),)),
+        replace(loop, guards=(), body=tuple(inner), parts=(k.Part(axis, 1, steps - 2),)),
+        replace(loop, parts=(k.Part(axis, steps - 1, 1),)),
+    )
+    return k.IfUniform(
+        k.Apply("ge", (bound, k.Index(end, I32)), BOOL), walks, (loop,), span=loop.span
+    )
+
+
+def _near(op: k.Op) -> k.Op:
+    return replace(op, near=True) if isinstance(op, w.LoadShifted) else op
 
 
 def _is_bound(guard: k.Apply, at: k.Expr) -> bool:

@@ -14,7 +14,7 @@ RESERVED = frozenset(
     goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
     reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
     true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
-    threadIdx blockIdx blockDim gridDim warpSize printf assert main std shared live thread group instance stream workspace
+    threadIdx blockIdx blockDim gridDim warpSize printf assert main std shared live thread own team group instance stream workspace
     spans status device major minor compute instances grid host_Span host_overlap is_aligned Shared
     abs min max floor ceil exp exp2 log log2 sqrt rsqrt sin cos tanh erf pow fma round signbit isnan isinf y0 y1 yn j0 j1 jn
     unix linux i386 NULL EOF INFINITY NAN FILE stdin stdout stderr errno restrict complex I

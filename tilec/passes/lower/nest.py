@@ -12,7 +12,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.grid_order import rows_of_a_group
+from tilec.passes.grid_order import rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles, with_roles
@@ -24,6 +24,7 @@ from tilec.passes.lower.body import (
 )
 from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.loops import Structure
@@ -101,7 +102,9 @@ def lower_nest(
         grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
         context.used_syms |= loop.trips.variables
     declare_window(context)
-    if len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
+    if variant.crossing and len(grid) > 1 and stored_along(nest, nest.grid[-2].index):
+        grid[-2:] = reversed(grid[-2:])
+    elif len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
     context.lower_scalar = statements.op
@@ -214,6 +217,8 @@ class _Statements:
             case t.Load() if op.out.id in self.staged and self._stage_once(op):
                 pass
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
+                if isinstance(op, t.Load) and id(op) in context.variant.crossing:
+                    cross(context, op)
                 if op.out.id in context.early:
                     context.early.discard(op.out.id)
                 elif op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
