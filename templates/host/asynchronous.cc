@@ -418,6 +418,7 @@ void bulk_store(const TensorMap& map, const SharedAddress& from, const int* at, 
   Fiber& fiber = me();
   Block& block = block_of(self);
   const auto box = box_of(map, at, axes, true);
+  if (box->rounds) fault(kDescriptor, -1, 0, "stores through a map that rounds");
   check_place(from, *box, false);
   const uint32_t begin = static_cast<uint32_t>(from.at);
   check_async_read(block, clocks_of(fiber), begin, box->bytes, "stores");

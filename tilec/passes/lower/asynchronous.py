@@ -242,8 +242,9 @@ class Roles:
         )
         if parts not in self.maps:
             name = context.names.unique(f"{tensor.name}_map")
-            # products take f32 as tf32: the copy rounds, where the instruction would cut off
-            dtype = TF32 if tensor.dtype == F32 else tensor.dtype
+            # products take f32 as tf32: the copy rounds, where the instruction would cut off; a result keeps its bits
+            operand = tensor.role not in ("output", "inout")
+            dtype = TF32 if tensor.dtype == F32 and operand else tensor.dtype
             instead = copy.instead if copy is not None else None
             self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:], instead)
         return self.maps[parts].name
