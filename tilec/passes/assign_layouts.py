@@ -211,8 +211,9 @@ class Assignment:
             if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
         ]
         moved += [
-            (op, vector_of(self.axes.of_access(op)[1].capacity, op.out.type.dtype.bits))
+            (op, vector_of(last.capacity, op.out.type.dtype.bits))
             for op in self._crossing()
+            if (last := self.axes.of_access(op)[1]) is not None and last.capacity is not None
         ]
         return alignment(self.program, moved, copied)
 

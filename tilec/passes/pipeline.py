@@ -162,17 +162,17 @@ def run(
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
             snapshot("synchronize", kernel)
-            stays = variant.beyond is not None
-            shared = slices.plan(kernel, target) if stays else slices.NONE
+            stays = variant.beyond
+            shared = slices.plan(kernel, target) if stays is not None else slices.NONE
             if "row_exchange" in target.features and kernel.cluster > 1:
-                kernel = exchange.run(kernel, stays, shared.teams)
+                kernel = exchange.run(kernel, stays is not None, shared.teams)
                 snapshot("exchange", kernel)
-            if stays:
+            if stays is not None:
                 kernel = queue.run(kernel, counter, "early_queue" in target.features)
                 snapshot("queue", kernel)
                 kernel = slices.run(kernel, shared)
                 snapshot("slices", kernel)
-                longer += [variant.beyond] if kernel.queue else []
+                longer += [stays] if kernel.queue else []
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
