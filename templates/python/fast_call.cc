@@ -1,60 +1,17 @@
-// A kernel called from Python by the shortest way: an extension of CPython, built by the host compiler when it is first needed.
+// A kernel called from Python by the shortest way: an extension of CPython, built by the host
+// compiler when it is first needed.
 //
-// Forms holds what tilec/calling/repeated.py calls forms, as plain words: of each argument the shape, strides, dtype and device of a
-// tensor, or a number. `call` reads the arguments of a call into such words, finds the form, makes the outputs that are missing and
-// calls the generated launcher. Whatever is not as expected goes to `fallback`, the same call in Python, which finds out why.
-//
-// Tensors are read through the exchange table of their type where it has one (DLPack 1.3, `DLPackExchangeAPI`): one call of C
-// a tensor, and one for the current stream. Else their attributes are asked for.
+// Forms holds what tilec/calling/repeated.py calls forms, as plain words. `call` reads the
+// arguments of a call into such words, finds the form, makes the outputs that are missing and calls
+// the generated launcher. Whatever is not as expected goes to `fallback`, the same call in Python,
+// which finds out why.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "reading.h"
 
 namespace {
 
-constexpr int kMostWords = 256;      // of a key
-constexpr int kMostArguments = 32;   // given, or made
-constexpr int kMostSlots = 96;       // of a launcher
-constexpr int kBuckets = 256;        // a power of two
-constexpr int64_t kCuda = 2;         // kDLCUDA
-
-// ------------------------------------------------------------------------------------------ DLPack
-
-struct DlDevice {
-  int32_t type, index;
-};
-struct DlType {
-  uint8_t code, bits;
-  uint16_t lanes;
-};
-struct DlTensor {
-  void* data;
-  DlDevice device;
-  int32_t rank;
-  DlType dtype;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-};
-struct DlExchange {
-  uint32_t major, minor;
-  const DlExchange* previous;
-  void* allocate;
-  void* managed_from_object;
-  void* object_from_managed;
-  int (*view)(void* object, DlTensor* out);
-  int (*current_stream)(int32_t device_type, int32_t device, void** stream);
-};
-
-/// The table of a capsule in the version known here; null where there is none.
-const DlExchange* exchange_of(PyObject* capsule) {
-  if (!PyCapsule_IsValid(capsule, "dlpack_exchange_api")) return nullptr;
-  auto* table = static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
-  while (table && table->major != 1) table = table->previous;
-  return table && table->minor >= 3 && table->view && table->current_stream ? table : nullptr;
-}
+constexpr int kMostSlots = 96;  // of a launcher
+constexpr int kBuckets = 256;   // a power of two
 
 // ------------------------------------------------------------------------------------------- forms
 
@@ -64,7 +21,8 @@ struct Output {
   PyObject *shape, *dtype;
 };
 
-/// What a call of one form does. Counted: a call holds it while Python code runs that may forget it.
+/// What a call of one form does. Counted: a call holds it while Python code runs, which may forget
+/// it.
 struct Form {
   Py_ssize_t users;
   Form* next;
@@ -102,10 +60,9 @@ void drop(Form* form) {
 
 struct Forms {
   PyObject_HEAD
-  PyObject *tensor, *parameter;  // the types of tensors
-  PyObject *empty, *byte;        // torch.empty, torch.uint8
+  Reader reader;
+  PyObject *empty, *byte;  // torch.empty, torch.uint8
   PyObject *current_device, *stream, *exchange_capsule, *fallback, *way;
-  const DlExchange* exchange;
   Py_ssize_t limit, count;
   Form* last;
   Form* buckets[kBuckets];
@@ -114,140 +71,22 @@ struct Forms {
 PyTypeObject* forms_type = nullptr;
 
 // Interned names.
-PyObject *name_forms, *name_last, *name_last_path, *name_shape, *name_stride, *name_dtype, *name_get_device, *name_data_ptr;
+PyObject *name_forms, *name_last, *name_last_path;
 PyObject* names_of_empty;  // ("dtype", "device")
-
-/// The arguments of a call as they were read.
-struct Call {
-  int words = 0, tensors = 0;
-  int64_t key[kMostWords];
-  uint64_t addresses[kMostArguments];
-  PyObject* dtypes = nullptr;  // a list to put dtypes into, where they are wanted
-
-  bool put(int64_t word) {
-    if (words == kMostWords) return false;
-    key[words++] = word;
-    return true;
-  }
-};
-
-PyObject* ask(PyObject* object, PyObject* method) {
-  PyObject* arguments[] = {object};
-  return PyObject_VectorcallMethod(method, arguments, 1, nullptr);
-}
-
-/// A number that an object's method gives; -1 with an exception where it gives none.
-int64_t ask_number(PyObject* object, PyObject* method) {
-  PyObject* found = ask(object, method);
-  if (!found) return -1;
-  const int64_t number = PyLong_AsLongLong(found);
-  Py_DECREF(found);
-  return number;
-}
-
-/// The numbers of a tuple as words. False where they are none; an exception may be set.
-bool put_numbers(PyObject* tuple, Py_ssize_t rank, Call* call) {
-  if (!tuple || !PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != rank) return false;
-  for (Py_ssize_t i = 0; i < rank; ++i) {
-    PyObject* item = PyTuple_GET_ITEM(tuple, i);
-    if (!PyLong_CheckExact(item)) return false;
-    int overflow = 0;
-    if (!call->put(PyLong_AsLongLongAndOverflow(item, &overflow)) || overflow) return false;
-  }
-  return true;
-}
-
-bool read_by_table(const Forms* forms, PyObject* tensor, Call* call) {
-  DlTensor found;
-  if (forms->exchange->view(tensor, &found) != 0 || found.device.type != kCuda) return false;
-  const int rank = found.rank;
-  if (rank < 0 || (rank > 0 && !found.strides) || call->words + 3 + 2 * rank > kMostWords) return false;
-  int64_t* key = call->key + call->words;
-  key[0] = int64_t{rank} << 8 | 1;
-  key[1] = found.device.index;
-  key[2] = int64_t{found.dtype.code} | int64_t{found.dtype.bits} << 8 | int64_t{found.dtype.lanes} << 16;
-  for (int i = 0; i < rank; ++i) key[3 + i] = found.shape[i];
-  for (int i = 0; i < rank; ++i) key[3 + rank + i] = found.strides[i];
-  call->words += 3 + 2 * rank;
-  call->addresses[call->tensors++] = reinterpret_cast<uintptr_t>(found.data) + found.byte_offset;
-  return true;
-}
-
-/// Where a tensor lies; an exception is set where it does not say.
-uint64_t address_of(const Forms* forms, PyObject* tensor) {
-  DlTensor seen;
-  if (forms->exchange && reinterpret_cast<PyObject*>(Py_TYPE(tensor)) == forms->tensor) {
-    return forms->exchange->view(tensor, &seen) == 0 ? reinterpret_cast<uintptr_t>(seen.data) + seen.byte_offset : 0;
-  }
-  PyObject* found = ask(tensor, name_data_ptr);
-  if (!found) return 0;
-  const uint64_t address = PyLong_AsUnsignedLongLong(found);
-  Py_DECREF(found);
-  return address;
-}
-
-bool read_by_attributes(const Forms* forms, PyObject* tensor, Call* call) {
-  PyObject* shape = PyObject_GetAttr(tensor, name_shape);
-  if (!shape) return false;
-  const Py_ssize_t rank = PyTuple_Check(shape) ? PyTuple_GET_SIZE(shape) : 0;
-  const int64_t device = ask_number(tensor, name_get_device);
-  PyObject* dtype = device < 0 ? nullptr : PyObject_GetAttr(tensor, name_dtype);
-  PyObject* strides = dtype ? ask(tensor, name_stride) : nullptr;
-  bool found = strides && call->put(int64_t{rank} << 8 | 1) && call->put(device) &&
-               call->put(static_cast<int64_t>(reinterpret_cast<intptr_t>(dtype))) &&
-               put_numbers(shape, rank, call) && put_numbers(strides, rank, call);
-  if (found && call->dtypes) found = PyList_Append(call->dtypes, dtype) == 0;
-  Py_DECREF(shape);
-  Py_XDECREF(dtype);
-  Py_XDECREF(strides);
-  if (!found) return false;
-  call->addresses[call->tensors++] = address_of(forms, tensor);
-  return !PyErr_Occurred();
-}
-
-/// The arguments as words and addresses. False for a call that is not plain; no exception is left.
-bool read(const Forms* forms, PyObject* const* arguments, Py_ssize_t positional, PyObject* names, Call* call) {
-  const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
-  const Py_ssize_t total = positional + named;
-  if (total > kMostArguments) return false;
-  call->put(positional);
-  call->put(named);
-  for (Py_ssize_t i = 0; i < named; ++i) call->put(PyObject_Hash(PyTuple_GET_ITEM(names, i)));
-  bool plain = true;
-  for (Py_ssize_t i = 0; i < total && plain; ++i) {
-    PyObject* value = arguments[i];
-    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-    if (type == forms->tensor || type == forms->parameter) {
-      plain = forms->exchange ? read_by_table(forms, value, call) : read_by_attributes(forms, value, call);
-    } else if (PyLong_CheckExact(value)) {
-      int overflow = 0;
-      plain = call->put(2) && call->put(PyLong_AsLongLongAndOverflow(value, &overflow)) && !overflow;
-    } else if (PyFloat_CheckExact(value)) {
-      const double number = PyFloat_AS_DOUBLE(value);
-      int64_t bits;
-      memcpy(&bits, &number, sizeof bits);
-      plain = call->put(3) && call->put(bits);
-    } else if (PyBool_Check(value)) {
-      plain = call->put(4) && call->put(value == Py_True);
-    } else {
-      plain = false;
-    }
-  }
-  if (!plain) PyErr_Clear();
-  return plain;
-}
 
 bool same_names(PyObject* mine, PyObject* theirs) {
   const Py_ssize_t count = theirs ? PyTuple_GET_SIZE(theirs) : 0;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject *one = PyTuple_GET_ITEM(mine, i), *other = PyTuple_GET_ITEM(theirs, i);
-    if (one != other && PyUnicode_Compare(one, other) != 0) return false;  // strings both: no exception
+    // strings both: no exception
+    if (one != other && PyUnicode_Compare(one, other) != 0) return false;
   }
   return true;
 }
 
 bool is_form(const Form* form, const Call& call, PyObject* names) {
-  return form->words == call.words && memcmp(form->key, call.key, sizeof(int64_t) * static_cast<size_t>(call.words)) == 0 &&
+  const size_t bytes = sizeof(int64_t) * static_cast<size_t>(call.words);
+  return form->words == call.words && memcmp(form->key, call.key, bytes) == 0 &&
          same_names(form->names, names);
 }
 
@@ -287,7 +126,8 @@ void forget_all(Forms* forms) {
 /// torch.empty(shape, dtype=dtype, device=device)
 PyObject* make(const Forms* forms, PyObject* shape, PyObject* dtype, PyObject* device) {
   PyObject* arguments[] = {nullptr, shape, dtype, device};
-  return PyObject_Vectorcall(forms->empty, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, names_of_empty);
+  return PyObject_Vectorcall(forms->empty, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                             names_of_empty);
 }
 
 /// Whether the form's device is the current one; -1 with an exception.
@@ -302,9 +142,10 @@ int is_current(const Forms* forms, const Form* form) {
 
 /// The handle of the current stream. False with an exception.
 bool stream_of(const Forms* forms, const Form* form, uint64_t* handle) {
-  if (forms->exchange) {
+  if (const DlExchange* exchange = forms->reader.exchange) {
     void* stream = nullptr;
-    if (forms->exchange->current_stream(kCuda, static_cast<int32_t>(PyLong_AsLong(form->device)), &stream) != 0) {
+    const auto device = static_cast<int32_t>(PyLong_AsLong(form->device));
+    if (exchange->current_stream(kCuda, device, &stream) != 0) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "there is no current stream");
       return false;
     }
@@ -312,7 +153,8 @@ bool stream_of(const Forms* forms, const Form* form, uint64_t* handle) {
     return true;
   }
   PyObject* arguments[] = {nullptr, form->device};
-  PyObject* found = PyObject_Vectorcall(forms->stream, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  PyObject* found = PyObject_Vectorcall(forms->stream, arguments + 1,
+                                        1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (!found) return false;
   *handle = PyLong_AsUnsignedLongLong(found);
   Py_DECREF(found);
@@ -331,7 +173,8 @@ void raise_refused(const Form* form, const uint64_t* slots, uint64_t workspace, 
     }
   }
   if (!addresses) return;
-  PyObject* answer = PyObject_CallFunction(form->refuse, "NKi", addresses, static_cast<unsigned long long>(workspace), status);
+  PyObject* answer = PyObject_CallFunction(form->refuse, "NKi", addresses,
+                                           static_cast<unsigned long long>(workspace), status);
   if (answer) {
     Py_DECREF(answer);
     PyErr_Format(PyExc_RuntimeError, "the launcher answers %d", status);
@@ -348,7 +191,7 @@ PyObject* launch(const Forms* forms, const Form* form, const Call& call, PyObjec
   for (; count < form->outputs; ++count) {
     made[count] = make(forms, form->made[count].shape, form->made[count].dtype, form->device);
     if (!made[count]) goto done;
-    addresses[call.tensors + count] = address_of(forms, made[count]);
+    addresses[call.tensors + count] = address_of(forms->reader, made[count]);
     if (PyErr_Occurred()) {
       ++count;
       goto done;
@@ -359,7 +202,7 @@ PyObject* launch(const Forms* forms, const Form* form, const Call& call, PyObjec
   if (form->workspace) {
     workspace = make(forms, form->workspace, forms->byte, form->device);
     if (!workspace) goto done;
-    place = address_of(forms, workspace);
+    place = address_of(forms->reader, workspace);
     if (PyErr_Occurred()) goto done;
   }
   slots[form->slots - 2] = place;
@@ -394,20 +237,23 @@ done:
 }
 
 /// The same call in Python.
-PyObject* call_fallback(const Forms* forms, PyObject* kernel, PyObject* const* arguments, Py_ssize_t positional,
-                        PyObject* names) {
+PyObject* call_fallback(const Forms* forms, PyObject* kernel, PyObject* const* arguments,
+                        Py_ssize_t positional, PyObject* names) {
   const Py_ssize_t total = positional + (names ? PyTuple_GET_SIZE(names) : 0);
-  auto** all = static_cast<PyObject**>(PyMem_Malloc(sizeof(PyObject*) * static_cast<size_t>(total + 1)));
+  const size_t bytes = sizeof(PyObject*) * static_cast<size_t>(total + 1);
+  auto** all = static_cast<PyObject**>(PyMem_Malloc(bytes));
   if (!all) return PyErr_NoMemory();
   all[0] = kernel;
   for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = arguments[i];
-  PyObject* result = PyObject_Vectorcall(forms->fallback, all, static_cast<size_t>(positional + 1), names);
+  PyObject* result =
+      PyObject_Vectorcall(forms->fallback, all, static_cast<size_t>(positional + 1), names);
   PyMem_Free(all);
   return result;
 }
 
 /// `kernel(*arguments, **named)`, a method of the class that `install` was given.
-PyObject* call(PyObject* kernel, PyObject* const* arguments, Py_ssize_t positional, PyObject* names) {
+PyObject* call(PyObject* kernel, PyObject* const* arguments, Py_ssize_t positional,
+               PyObject* names) {
   PyObject* held = PyObject_GetAttr(kernel, name_forms);
   if (!held) return nullptr;
   if (!Py_IS_TYPE(held, forms_type)) {
@@ -418,7 +264,8 @@ PyObject* call(PyObject* kernel, PyObject* const* arguments, Py_ssize_t position
   auto* forms = reinterpret_cast<Forms*>(held);
   PyObject* result = nullptr;
   Call found;
-  Form* form = read(forms, arguments, positional, names, &found) ? find(forms, found, names) : nullptr;
+  const bool plain = read(forms->reader, arguments, positional, names, &found);
+  Form* form = plain ? find(forms, found, names) : nullptr;
   if (form) ++form->users;
   const int current = form ? is_current(forms, form) : 0;
   if (current > 0) {
@@ -426,8 +273,7 @@ PyObject* call(PyObject* kernel, PyObject* const* arguments, Py_ssize_t position
     PyObject* tensors[kMostArguments];
     int count = 0;
     for (Py_ssize_t i = 0; count < found.tensors; ++i) {
-      auto* type = reinterpret_cast<PyObject*>(Py_TYPE(arguments[i]));
-      if (type == forms->tensor || type == forms->parameter) tensors[count++] = arguments[i];
+      if (forms->reader.is_tensor(arguments[i])) tensors[count++] = arguments[i];
     }
     result = launch(forms, form, found, tensors);
     if (result && (PyObject_SetAttr(kernel, name_last, form->built) != 0 ||
@@ -442,13 +288,13 @@ PyObject* call(PyObject* kernel, PyObject* const* arguments, Py_ssize_t position
   return result;
 }
 
-// ------------------------------------------------------------------------------------ the type Forms
+// ---------------------------------------------------------------------------------- the type Forms
 
 int forms_traverse(PyObject* self, visitproc visit, void* arg) {
   auto* forms = reinterpret_cast<Forms*>(self);
   Py_VISIT(Py_TYPE(self));
-  Py_VISIT(forms->tensor);
-  Py_VISIT(forms->parameter);
+  Py_VISIT(forms->reader.tensor);
+  Py_VISIT(forms->reader.parameter);
   Py_VISIT(forms->empty);
   Py_VISIT(forms->byte);
   Py_VISIT(forms->current_device);
@@ -474,8 +320,8 @@ int forms_traverse(PyObject* self, visitproc visit, void* arg) {
 int forms_clear(PyObject* self) {
   auto* forms = reinterpret_cast<Forms*>(self);
   forget_all(forms);
-  Py_CLEAR(forms->tensor);
-  Py_CLEAR(forms->parameter);
+  Py_CLEAR(forms->reader.tensor);
+  Py_CLEAR(forms->reader.parameter);
   Py_CLEAR(forms->empty);
   Py_CLEAR(forms->byte);
   Py_CLEAR(forms->current_device);
@@ -483,7 +329,7 @@ int forms_clear(PyObject* self) {
   Py_CLEAR(forms->exchange_capsule);
   Py_CLEAR(forms->fallback);
   Py_CLEAR(forms->way);
-  forms->exchange = nullptr;
+  forms->reader.exchange = nullptr;
   return 0;
 }
 
@@ -500,15 +346,15 @@ PyObject* forms_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
                                 "exchange", "fallback", "way", "limit", nullptr};
   PyObject *tensor, *parameter, *empty, *byte, *device, *stream, *exchange, *fallback, *way;
   Py_ssize_t limit;
-  if (!PyArg_ParseTupleAndKeywords(arguments, named, "OOOOOOOOUn", const_cast<char**>(names), &tensor, &parameter, &empty,
-                                   &byte, &device, &stream, &exchange, &fallback, &way, &limit)) {
+  if (!PyArg_ParseTupleAndKeywords(arguments, named, "OOOOOOOOUn", const_cast<char**>(names),
+                                   &tensor, &parameter, &empty, &byte, &device, &stream, &exchange,
+                                   &fallback, &way, &limit)) {
     return nullptr;
   }
   auto* forms = reinterpret_cast<Forms*>(type->tp_alloc(type, 0));  // zeroed
   if (!forms) return nullptr;
   const auto keep = [](PyObject* object) { return Py_INCREF(object), object; };
-  forms->tensor = keep(tensor);
-  forms->parameter = keep(parameter);
+  forms->reader = Reader{keep(tensor), keep(parameter), exchange_of(exchange)};
   forms->empty = keep(empty);
   forms->byte = keep(byte);
   forms->current_device = keep(device);
@@ -516,12 +362,12 @@ PyObject* forms_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
   forms->exchange_capsule = keep(exchange);
   forms->fallback = keep(fallback);
   forms->way = keep(way);
-  forms->exchange = exchange_of(exchange);
   forms->limit = limit;
   return reinterpret_cast<PyObject*>(forms);
 }
 
-/// The numbers of a tuple; -1 with an exception where there are more than `most`, or other ones than [0, below).
+/// The numbers of a tuple; -1 with an exception where there are more than `most`, or other ones
+/// than [0, below).
 int places_of(PyObject* tuple, int most, int below, int* to) {
   const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
   for (Py_ssize_t i = 0; i < count && i < most; ++i) {
@@ -537,7 +383,8 @@ int places_of(PyObject* tuple, int most, int below, int* to) {
 }
 
 /// The parts of a form that follow from the call that was read. False with an exception.
-bool fill(Form* form, const Call& call, PyObject* places, PyObject* outputs, PyObject* results, PyObject* numbers) {
+bool fill(Form* form, const Call& call, PyObject* places, PyObject* outputs, PyObject* results,
+          PyObject* numbers) {
   const Py_ssize_t count = PyTuple_GET_SIZE(outputs);
   const Py_ssize_t size = PyBytes_GET_SIZE(numbers) / 8;
   const Py_ssize_t parameters = PyTuple_GET_SIZE(places);
@@ -557,26 +404,30 @@ bool fill(Form* form, const Call& call, PyObject* places, PyObject* outputs, PyO
   form->results = places_of(results, kMostArguments, arrays, form->returned);
   if (form->parameters < 0 || form->results < 0) return false;
   form->slots = form->parameters + static_cast<int>(size) + 2;
-  memcpy(form->numbers + form->parameters, PyBytes_AS_STRING(numbers), static_cast<size_t>(size) * 8);
+  uint64_t* behind = form->numbers + form->parameters;
+  memcpy(behind, PyBytes_AS_STRING(numbers), static_cast<size_t>(size) * 8);
+  const size_t bytes = sizeof(int64_t) * static_cast<size_t>(call.words);
   form->words = call.words;
-  form->key = static_cast<int64_t*>(PyMem_Malloc(sizeof(int64_t) * static_cast<size_t>(call.words)));
+  form->key = static_cast<int64_t*>(PyMem_Malloc(bytes));
   if (!form->key) {
     PyErr_NoMemory();
     return false;
   }
-  memcpy(form->key, call.key, sizeof(int64_t) * static_cast<size_t>(call.words));
+  memcpy(form->key, call.key, bytes);
   return true;
 }
 
-/// keep(arguments, named, launcher, numbers, places, outputs, results, workspace, device, built, refuse) -> bool
+/// keep(arguments, named, launcher, numbers, places, outputs, results, workspace, device, built,
+/// refuse) -> bool
 PyObject* forms_keep(PyObject* self, PyObject* given) {
   auto* forms = reinterpret_cast<Forms*>(self);
   PyObject *arguments, *named, *numbers, *places, *outputs, *results, *device, *built, *refuse;
   unsigned long long launcher;
   Py_ssize_t workspace;
-  if (!PyArg_ParseTuple(given, "O!O!KO!O!O!O!nO!OO", &PyTuple_Type, &arguments, &PyDict_Type, &named, &launcher,
-                        &PyBytes_Type, &numbers, &PyTuple_Type, &places, &PyTuple_Type, &outputs, &PyTuple_Type, &results,
-                        &workspace, &PyLong_Type, &device, &built, &refuse)) {
+  if (!PyArg_ParseTuple(given, "O!O!KO!O!O!O!nO!OO", &PyTuple_Type, &arguments, &PyDict_Type,
+                        &named, &launcher, &PyBytes_Type, &numbers, &PyTuple_Type, &places,
+                        &PyTuple_Type, &outputs, &PyTuple_Type, &results, &workspace, &PyLong_Type,
+                        &device, &built, &refuse)) {
     return nullptr;
   }
   const Py_ssize_t positional = PyTuple_GET_SIZE(arguments), count = PyDict_GET_SIZE(named);
@@ -598,7 +449,8 @@ PyObject* forms_keep(PyObject* self, PyObject* given) {
       PyTuple_SET_ITEM(form->names, i, name);
       all[positional + i++] = value;
     }
-    kept = read(forms, all, positional, form->names, &call) && fill(form, call, places, outputs, results, numbers);
+    kept = read(forms->reader, all, positional, form->names, &call) &&
+           fill(form, call, places, outputs, results, numbers);
   }
   if (kept) {
     const auto hold = [](PyObject* object) { return Py_INCREF(object), object; };
@@ -625,15 +477,17 @@ PyObject* forms_keep(PyObject* self, PyObject* given) {
 Py_ssize_t forms_size(PyObject* self) { return reinterpret_cast<Forms*>(self)->count; }
 
 PyObject* forms_by_table(PyObject* self, void*) {
-  return PyBool_FromLong(reinterpret_cast<Forms*>(self)->exchange != nullptr);
+  return PyBool_FromLong(reinterpret_cast<Forms*>(self)->reader.exchange != nullptr);
 }
 
 PyMethodDef forms_methods[] = {
-    {"keep", forms_keep, METH_VARARGS, "Remember what a call of this form does; False for arguments that are not plain."},
+    {"keep", forms_keep, METH_VARARGS,
+     "Remember what a call of this form does; False for arguments that are not plain."},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef forms_attributes[] = {
-    {"by_table", forms_by_table, nullptr, "whether tensors are read through DLPack's exchange table", nullptr},
+    {"by_table", forms_by_table, nullptr,
+     "whether tensors are read through DLPack's exchange table", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot forms_slots[] = {
@@ -647,15 +501,18 @@ PyType_Slot forms_slots[] = {
     {Py_sq_length, reinterpret_cast<void*>(forms_size)},
     {0, nullptr},
 };
-PyType_Spec forms_spec = {"tilec_fast_call.Forms", sizeof(Forms), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, forms_slots};
+PyType_Spec forms_spec = {"tilec_fast_call.Forms", sizeof(Forms), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, forms_slots};
 
-// ---------------------------------------------------------------------------------------- the module
+// -------------------------------------------------------------------------------------- the module
 
 PyMethodDef call_method = {
-    "__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)), METH_FASTCALL | METH_KEYWORDS,
+    "__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
+    METH_FASTCALL | METH_KEYWORDS,
     "__call__($self, /, *arguments, stream=None, **named)\n--\n\nRun the kernel."};
 
-/// install(cls): calls of the instances of a class, whose `_fast_forms` are Forms, go through `call`.
+/// install(cls): calls of the instances of a class, whose `_fast_forms` are Forms, go through
+/// `call`.
 PyObject* install(PyObject*, PyObject* type) {
   if (!PyType_Check(type)) return PyErr_Format(PyExc_TypeError, "a class is wanted");
   PyObject* method = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type), &call_method);
@@ -670,8 +527,9 @@ PyMethodDef module_methods[] = {
     {"install", install, METH_O, "Give a class the fast `__call__`."},
     {nullptr, nullptr, 0, nullptr},
 };
-PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "tilec_fast_call", nullptr, -1, module_methods,
-                                 nullptr, nullptr, nullptr, nullptr};
+PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "tilec_fast_call", nullptr, -1,
+                                 module_methods,        nullptr,           nullptr, nullptr,
+                                 nullptr};
 
 }  // namespace
 
@@ -679,8 +537,9 @@ PyMODINIT_FUNC PyInit_tilec_fast_call() {
   const struct {
     PyObject** to;
     const char* text;
-  } names[] = {{&name_forms, "_fast_forms"}, {&name_last, "_last"},         {&name_last_path, "last_path"},
-               {&name_shape, "shape"},       {&name_stride, "stride"},      {&name_dtype, "dtype"},
+  } names[] = {{&name_forms, "_fast_forms"},     {&name_last, "_last"},
+               {&name_last_path, "last_path"},   {&name_shape, "shape"},
+               {&name_stride, "stride"},         {&name_dtype, "dtype"},
                {&name_get_device, "get_device"}, {&name_data_ptr, "data_ptr"}};
   for (const auto& name : names) {
     if (!(*name.to = PyUnicode_InternFromString(name.text))) return nullptr;
@@ -689,6 +548,7 @@ PyMODINIT_FUNC PyInit_tilec_fast_call() {
   forms_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&forms_spec));
   if (!forms_type) return nullptr;
   PyObject* module = PyModule_Create(&module_definition);
-  if (module && PyModule_AddObjectRef(module, "Forms", reinterpret_cast<PyObject*>(forms_type)) != 0) Py_CLEAR(module);
+  auto* type = reinterpret_cast<PyObject*>(forms_type);
+  if (module && PyModule_AddObjectRef(module, "Forms", type) != 0) Py_CLEAR(module);
   return module;
 }

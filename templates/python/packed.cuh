@@ -1,11 +1,12 @@
 
-// Each launcher once more, with its arguments as words of 8 bytes in their order: Python's extension calls any of them so.
+// Each launcher once more, with its arguments as words of 8 bytes in their order: so an extension
+// of Python can call any of them.
 #include <utility>
 
 namespace {
 template <class T>
 T host_unpacked(uint64_t word) {
-  static_assert(sizeof(T) <= sizeof(word) && std::is_trivially_copyable<T>::value, "one word holds it");
+  static_assert(sizeof(T) <= sizeof(word), "one word holds an argument");
   T value;
   std::memcpy(&value, &word, sizeof(T));
   return value;

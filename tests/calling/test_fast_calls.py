@@ -144,6 +144,27 @@ def test_numbers_by_their_bits(torch: FakeTorch, c_launchers: RecordedC, tmp_pat
         kernel(a, 1.0, 1 << 80, c=c)
 
 
+def test_scalars_of_each_width(torch: FakeTorch, c_launchers: RecordedC, tmp_path: Path) -> None:
+    program = tmp_path / "mixed.tile"
+    program.write_text(
+        "kernel mixed(a: f32[N], x: f64, y: i64, z: bool, h: f16, s: i8) -> c: f32[N]:\n"
+        "    for i in parallel(N by 256):\n"
+        "        if z:\n            if y > 0:\n                if s > 0:\n"
+        "                    c[i] = (a[i].to(f64) * x).to(f32) * h.to(f32)\n"
+    )
+    kernel = tilec.compile(program)
+    a, c = Tensor((64,)), Tensor((64,))
+    seen = []
+    for numbers in ((0.1, -(1 << 40), True, 0.5, -3), (1e300, 1 << 40, False, 2, 100)):
+        kernel(a, *numbers, c=c)
+        first = c_launchers.take()
+        kernel(a, *numbers, c=c)
+        assert kernel.last_path == FAST_WAY
+        assert c_launchers.take() == first
+        seen.append(first[0][4])
+    assert seen[0] != seen[1]
+
+
 def test_what_is_not_plain_goes_the_long_way(
     torch: FakeTorch, c_launchers: RecordedC, reading: Exchange | None
 ) -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -27,6 +27,7 @@ FAST_WAY = "c launcher, fast call"
 """`Kernel.last_path` of such a call."""
 
 _MODULE = "tilec_fast_call"
+_FILES = ("fast_call.cc", "reading.h")
 _FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-w",
     "-Wl,--as-needed",
@@ -54,14 +55,16 @@ def _loaded(places: list[str]) -> Any:
     from tilec.toolchain.cache import cache_key
     from tilec.toolchain.host_compiler import find_host_compiler
 
-    text = resource_text("templates", "python/fast_call.cc")
+    texts = {name: resource_text("templates", f"python/{name}") for name in _FILES}
     compiler = find_host_compiler()
     machine = os.uname().machine
     identity = (sys.version, str(sysconfig.get_config_var("SOABI")), compiler.identity, machine)
     folder, temporary = kept_folder("extensions")
-    path = folder / f"{cache_key('fast call 1', text, *identity, *_FLAGS, *places)[:32]}.so"
+    path = (
+        folder / f"{cache_key('fast call 1', *texts.values(), *identity, *_FLAGS, *places)[:32]}.so"
+    )
     if not path.is_file():
-        _build([str(compiler.path), *_FLAGS, *(f"-I{place}" for place in places)], text, path)
+        _build([str(compiler.path), *_FLAGS, *(f"-I{place}" for place in places)], texts, path)
     loader = ExtensionFileLoader(_MODULE, str(path))
     spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
     assert spec is not None
@@ -72,13 +75,14 @@ def _loaded(places: list[str]) -> Any:
     return module
 
 
-def _build(command: list[str], text: str, path: Path) -> None:
+def _build(command: list[str], texts: Mapping[str, str], path: Path) -> None:
     from tilec.toolchain.process import run_tool
 
     with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as made:
-        source, library = Path(made, "fast_call.cc"), Path(made, path.name)
-        source.write_text(text, encoding="utf-8")
-        ran = run_tool([*command, str(source), "-o", str(library)], timeout=300)
+        for name, text in texts.items():
+            Path(made, name).write_text(text, encoding="utf-8")
+        library = Path(made, path.name)
+        ran = run_tool([*command, str(Path(made, _FILES[0])), "-o", str(library)], timeout=300)
         if ran.status != 0 or not library.is_file():
             raise ImportError(ran.output)
         os.replace(library, path)
