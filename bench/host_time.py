@@ -2,9 +2,10 @@
 
     python bench/host_time.py --json bench/results/host_time.json
 
-In the same run, in turn: the C launcher called from a compiled loop and a bare launch as its limit; the Python call on the
-default stream and on another one, with its output given and made; a bare launch through ctypes as its limit; `torch.add`; a kernel
-of Triton. A round is 10,000 calls in one go; `short` is the same in pieces of 500, between which the GPU is waited for outside of
+In the same run, in turn: the C launcher called from a compiled loop and a bare launch as its limit; the Python call through the
+extension ("fast call"), on the default stream and on another one, with its output given and made; the same without the extension, by
+pycuda and by the C launcher through ctypes; a bare launch through ctypes as their limit; `torch.add`; a kernel of Triton. The fast
+call is left out, and standard error says so, where the extension could not be built. A round is 10,000 calls in one go; `short` is the same in pieces of 500, between which the GPU is waited for outside of
 the time, so that the queue of launches is never full. Microseconds of a call, medians of the rounds.
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 
 import tilec
+from tilec.calling.fast_call import FAST_WAY
 from tilec.compiler import compile_file
 from tilec.runtime.launching import architecture_for
 from tilec.toolchain.build import find_toolchain
@@ -93,6 +95,11 @@ def contestants(folder: Path) -> tuple[dict[str, Timed], torch.cuda.Stream]:
     places = [t.data_ptr() for t in (a, b, c)]
     kernel = tilec.compile(PROGRAM)
     by_c = tilec.compile(PROGRAM, launcher="c")
+    by_pycuda = tilec.compile(PROGRAM, launcher="pycuda")
+
+    def plain(*arguments: Any, **named: Any) -> Any:
+        """As calls are without the extension: what the class's own `__call__` does."""
+        return tilec.Kernel.__call__(by_c, *arguments, **named)
 
     def on_stream(call: Callable[[], Any]) -> Timed:
         timed = python_loop(call)
@@ -118,13 +125,24 @@ def contestants(folder: Path) -> tuple[dict[str, Timed], torch.cuda.Stream]:
         "bare launch, ctypes": python_loop(
             lambda: loops.launch_bare(*places, ELEMENTS, 0, None, handle)
         ),
-        "kernel(a, b, 0, c=c), default stream": python_loop(lambda: kernel(a, b, 0, c=c)),
-        "kernel(a, b, 0, c=c), default stream, C launcher": python_loop(lambda: by_c(a, b, 0, c=c)),
-        "kernel(a, b, 0, c=c), another stream": on_stream(lambda: kernel(a, b, 0, c=c)),
-        "kernel(a, b, 0), another stream": on_stream(lambda: kernel(a, b, 0)),
+        "kernel(a, b, 0, c=c), fast call": python_loop(lambda: kernel(a, b, 0, c=c)),
+        "kernel(a, b, 0), fast call": python_loop(lambda: kernel(a, b, 0)),
+        "kernel(a, b, 0, c=c), fast call, another stream": on_stream(lambda: kernel(a, b, 0, c=c)),
+        "kernel(a, b, 0), fast call, another stream": on_stream(lambda: kernel(a, b, 0)),
+        "kernel(a, b, 0, c=c), default stream": python_loop(lambda: by_pycuda(a, b, 0, c=c)),
+        "kernel(a, b, 0, c=c), default stream, C launcher": python_loop(
+            lambda: plain(a, b, 0, c=c)
+        ),
+        "kernel(a, b, 0, c=c), another stream": on_stream(lambda: plain(a, b, 0, c=c)),
+        "kernel(a, b, 0), another stream": on_stream(lambda: plain(a, b, 0)),
         "torch.add(a, b, out=c)": python_loop(lambda: torch.add(a, b, out=c)),
         "torch.add(a, b)": python_loop(lambda: torch.add(a, b)),
     }
+    for _ in range(2):
+        kernel(a, b, 0, c=c)
+    if kernel.last_path != FAST_WAY:
+        print(f"no fast call: the extension is not there, {kernel.last_path}", file=sys.stderr)
+        found = {name: timed for name, timed in found.items() if "fast call" not in name}
     triton = triton_call(a, b, c)
     if triton is not None:
         found["Triton"] = python_loop(triton)

@@ -12,9 +12,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tilec import torch
+    from tilec.calling.compiling import compile_kernel as compile
     from tilec.calling.devices import compute_capability, cuda_available, gpu_name
     from tilec.calling.kernel import Kernel
-    from tilec.calling.kernel import compile_kernel as compile
     from tilec.calling.measuring import Measurement, assert_close, benchmark
     from tilec.source.diagnostics import TileError
 
@@ -24,7 +24,7 @@ _PLACES = {
     "TileError": ("tilec.source.diagnostics", "TileError"),
     "assert_close": ("tilec.calling.measuring", "assert_close"),
     "benchmark": ("tilec.calling.measuring", "benchmark"),
-    "compile": ("tilec.calling.kernel", "compile_kernel"),
+    "compile": ("tilec.calling.compiling", "compile_kernel"),
     "compute_capability": ("tilec.calling.devices", "compute_capability"),
     "cuda_available": ("tilec.calling.devices", "cuda_available"),
     "gpu_name": ("tilec.calling.devices", "gpu_name"),

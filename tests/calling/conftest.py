@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.calling.fakes import c_launchers, pycuda, torch
+from tests.calling.fakes import c_launchers, fast_calls, plain_calls, pycuda, torch
 
-__all__ = ["c_launchers", "pycuda", "torch"]
+__all__ = ["c_launchers", "fast_calls", "plain_calls", "pycuda", "torch"]

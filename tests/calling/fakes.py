@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from tests.cpp.recorded_launcher import RecordedLaunchers, recorded_map
 from tests.runtime.fake_driver import Memory, fake_device, fake_driver
-from tilec.calling import devices, launchers
+from tilec.calling import devices, fast_call, launchers
 from tilec.compiled import CompiledFile
 from tilec.runtime.cuda_driver import CudaDriver, DriverLaunch
 from tilec.runtime.launching import ConcreteLaunch, ConcreteMap
@@ -35,7 +36,7 @@ class Tensor:
         offset: int = 0,
     ) -> None:
         self.shape = shape
-        self.dtype = f"torch.{dtype}"
+        self.dtype = sys.intern(f"torch.{dtype}")  # one object, as PyTorch has it
         self.device = SimpleNamespace(type="cuda", index=0)
         dense = [1]
         for extent in reversed(shape[1:]):
@@ -180,7 +181,8 @@ class RecordedC:
     def build(self, compiled: CompiledFile, archs: Any, toolchain: Any) -> launchers.CLauncher:
         folder = self.folder / str(len(self.recorded))
         folder.mkdir()
-        self.recorded.append(RecordedLaunchers(compiled, folder))
+        text = launchers.library_text(compiled)
+        self.recorded.append(RecordedLaunchers(replace(compiled, cu=text), folder))
         self.recorded[-1].library.set_device(90)
         self.recorded[-1].library.stream_of.restype = __import__("ctypes").c_void_p
         return launchers.CLauncher(folder / "launchers.so")
@@ -203,3 +205,18 @@ def c_launchers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RecordedC:
     monkeypatch.setattr("tilec.calling.kernel.build_c_launcher", recorded.build)
     monkeypatch.setattr("tilec.toolchain.build.find_toolchain", lambda nvcc, cache: None)
     return recorded
+
+
+@pytest.fixture(autouse=True)
+def plain_calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls as they are without the extension, unless a test asks for `fast_calls`."""
+    if "fast_calls" not in request.fixturenames:
+        monkeypatch.setattr("tilec.calling.kernel.extension", lambda: None)
+
+
+@pytest.fixture
+def fast_calls() -> Any:
+    """The extension, which every machine has that the tests run on."""
+    found = fast_call.extension()
+    assert found is not None, "no compiler, or no Python.h"
+    return found

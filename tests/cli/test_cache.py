@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -34,6 +35,11 @@ def an_entry_of_each_kind(root: Path) -> dict[str, Path]:
     emulator.mkdir(parents=True)
     (emulator / "runtime.o").write_bytes(b"object")
     (emulator / "complete").touch()
+    library = root / "launchers" / f"{'4' * 32}.so"
+    # one section, whose entry follows the header
+    publish(
+        library, b"\x7fELF".ljust(40, b"\0") + struct.pack("<Q10xHHH", 64, 64, 1, 0) + bytes(64)
+    )
     fault = save_bundle({"a.tile": "kernel"})
     assert fault is not None
     subject = Subject("f", "p" * 16, {"M": 1}, {"M": 1}, {}, "GPU", "sm_80", "13.0", "0.1.0")
@@ -45,6 +51,7 @@ def an_entry_of_each_kind(root: Path) -> dict[str, Path]:
         "template": template,
         "parse tables": tables,
         "emulator": emulator,
+        "library": library,
         "fault": fault,
         "tuning": tuning,
     }
@@ -76,7 +83,7 @@ def test_list_says_kind_size_and_age(tilec, cache) -> None:
     status, out, err = tilec("cache", "list")
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert lines[-1].startswith("6 entries (") and lines[-1].endswith(f" in `{cache}`")
+    assert lines[-1].startswith("7 entries (") and lines[-1].endswith(f" in `{cache}`")
     shown = {line.split("  ")[0].rstrip(): line for line in lines[:-1]}
     assert {kind: Path(line.split()[-1]) for kind, line in shown.items()} == entries
     assert "   3 d  " in shown["cubin"] and "    36 B  " in shown["template"]
@@ -90,6 +97,7 @@ def test_list_says_kind_size_and_age(tilec, cache) -> None:
         ("template", "its bytes are not those that were written"),
         ("parse tables", "its bytes are not those that were written"),
         ("emulator", "it is not complete"),
+        ("library", "its bytes are not those that were written"),
         ("fault", "`about.json` is missing"),
         ("tuning", "is not JSON"),
     ],
@@ -103,6 +111,8 @@ def test_verify_names_what_is_broken(tilec, cache, kind, reason) -> None:
             (path / "complete").unlink()
         case "fault":
             (path / "about.json").unlink()
+        case "library":
+            path.write_bytes(path.read_bytes()[:-1])
         case _:
             path.write_bytes(path.read_bytes()[:-1] + b"\x00")
     status, out, err = tilec("cache", "verify")
@@ -132,7 +142,7 @@ def test_clear_removes_entries_and_nothing_else(tilec, cache, tmp_path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     status, out, _ = tilec("cache", "clear")
-    assert status == 0 and out.startswith("removed 6 entries (")
+    assert status == 0 and out.startswith("removed 7 entries (")
     assert not [path for path in entries.values() if path.exists()]
     assert [path.read_text() for path in mine] == ["mine"] * len(mine)
     assert sorted(os.listdir(outside)) == [f"{'0' * 32}.code", f"{'ab' * 32}.entry"]

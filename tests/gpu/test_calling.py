@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.calling.fast_call import FAST_WAY, extension
 from tilec.toolchain.driver import query_driver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,9 +82,40 @@ def test_a_product_on_pytorchs_stream(torch) -> None:
         torch.cuda._sleep(50_000_000)
         c.copy_(a)
         d = k(c, b)
-    assert k.last_path == "c launcher"
+    assert k.last_path.startswith("c launcher")
     stream.synchronize()
     tilec.assert_close(d, a @ b, atol=0.5)
+
+
+def test_the_fast_call_computes_the_same_bits(torch) -> None:
+    if extension() is None:
+        pytest.skip("no extension: would have called kernels through it")
+    k = tilec.compile(SAMPLES / "norms.tile", "layer_norm")
+    w = torch.randn(512, device="cuda", dtype=torch.bfloat16)
+    for shift in (0, 1, 8):
+        # the same form with other addresses, also with those that other variants are for
+        memory = torch.randn(64 * 512 + shift, device="cuda").to(torch.bfloat16)
+        x = memory[shift:].view(64, 512)
+        found = k(x, torch.nn.Parameter(w), w, eps=0.25)
+        assert shift == 0 or k.last_path == FAST_WAY
+        wanted = tilec.Kernel.__call__(k, x, w, w, eps=0.25)
+        assert k.last_path == "c launcher"
+        for one, other in zip(found, wanted, strict=True):
+            assert torch.equal(one, other)
+    assert k._fast_forms.by_table == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    with pytest.raises(tilec.TileError, match="different places"):
+        k(x, w.cpu(), w, eps=0.25)
+    add = tilec.compile(SAMPLES / "vector_add.tile")
+    a = torch.arange(1000, device="cuda", dtype=torch.float32)
+    out = torch.empty_like(a)
+    for _ in range(3):
+        assert add(a, a, c=out) is out
+    assert add.last_path == FAST_WAY
+    tilec.assert_close(out, 2 * a)
+    for _ in range(2):
+        with pytest.raises(tilec.TileError) as error:
+            add(a, a, c=a)
+        assert [d.code for d in error.value.diagnostics] == ["E0715"]
 
 
 def test_a_captured_graph_replays(torch) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilec.calling.allocation import new_output, new_workspace
@@ -20,6 +20,7 @@ from tilec.calling.arguments import (
     strides_of,
     view_of,
 )
+from tilec.calling.fast_call import extension, fast_class, new_forms
 from tilec.calling.launchers import (
     CALLS_KEPT,
     CLauncher,
@@ -27,8 +28,8 @@ from tilec.calling.launchers import (
     build_c_launcher,
     pycuda_is_there,
 )
-from tilec.calling.repeated import Forms, Launch, form_of, forms_of_torch
-from tilec.calling.signature import bind, deduced, define_text
+from tilec.calling.repeated import Form, Forms, Launch, form_of, forms_of_torch
+from tilec.calling.signature import bind, deduced
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.ir.symbolic import Sym
 from tilec.runtime.arguments import CallSizes, bind_sizes, tensor_shape
@@ -114,9 +115,11 @@ class Kernel:
         self._built: dict[Any, _Built] = {}
         self._resolved: dict[Any, tuple[_Built, CallSizes]] = {}
         self._forms: Forms | None = None
+        self._fast_forms: Any = None
         self._last: _Built | None = None
         self.last_path: str | None = None
-        """how the last call ran: `pycuda`, `c launcher`, `pycuda with copies`, `emulator`; None before the first"""
+        """how the last call ran: `pycuda`, `c launcher`, `c launcher, fast call`, `pycuda with copies`, `emulator`; None before the
+        first"""
 
     def __repr__(self) -> str:
         brackets = ", ".join(f"{n}={v}" for n, v in self.defines.items())
@@ -155,7 +158,7 @@ class Kernel:
         if on_gpu:
             self._launch(built, call, stream, index)
             if key is not None:
-                self._remember(key, built, call, index)
+                self._remember(key, built, call, index, arguments, named)
         else:
             self._run_on_host(built, call)
         self._last = built
@@ -342,7 +345,15 @@ class Kernel:
             self._forms = forms_of_torch()
         return self._forms
 
-    def _remember(self, key: tuple[Any, ...], built: _Built, call: _Call, index: int) -> None:
+    def _remember(
+        self,
+        key: tuple[Any, ...],
+        built: _Built,
+        call: _Call,
+        index: int,
+        arguments: tuple[Any, ...],
+        named: Mapping[str, Any],
+    ) -> None:
         """The next call of this form goes the short way."""
         kernel, plan, sizes = built.kernel, built.kernel.plan, call.sizes
         given = [n for n in call.arrays if n in call.own]
@@ -357,7 +368,8 @@ class Kernel:
             found(addresses, workspace, stream)
 
         launches: dict[bool, tuple[Launch, str]] = {True: (by_c, "c launcher")}
-        if self.launcher == "c" or not pycuda_is_there():
+        fast = self.launcher != "pycuda" and extension() is not None
+        if fast or self.launcher == "c" or not pycuda_is_there():
             found = self._c_launcher(built).bound(kernel, sizes)
             launches = dict.fromkeys((False, True), (found, "c launcher"))
         else:
@@ -366,7 +378,27 @@ class Kernel:
                 return  # a stream of PyTorch's must be refused
         needed = workspace_bytes(plan, sizes)
         assert self._forms is not None
-        self._forms.keep(key, form_of(built, plan, index, given, made, needed, launches))
+        form = form_of(built, plan, index, given, made, needed, launches)
+        self._forms.keep(key, form)
+        if fast:
+            self._remember_fast(form, sizes, arguments, named)
+
+    def _remember_fast(
+        self, form: Form, sizes: CallSizes, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
+        """The next call of this form runs in C: from the first one on the class's `__call__` is the extension's, for which this class's
+        does what is no call of a known form."""
+        if self._fast_forms is None:
+            if type(self) is not Kernel:
+                return  # a class of the caller's has calls of its own
+            self._fast_forms = new_forms(Kernel.__call__)
+            self.__class__ = fast_class(Kernel)
+        kernel, launcher = form.built.kernel, self._c_launcher(form.built)
+        launcher_entry, numbers = launcher.packed(kernel, sizes)
+        self._fast_forms.keep(
+            arguments, dict(named), launcher_entry, numbers, form.places, form.outputs, form.results,
+            form.workspace, form.device, form.built, partial(launcher.refused, kernel, sizes),
+        )  # fmt: skip
 
     def _launch(self, built: _Built, call: _Call, stream: Any, index: int) -> None:
         views = list(call.views.values())
@@ -380,8 +412,11 @@ class Kernel:
                 "pycuda cannot launch on a stream of another library",
                 help='leave `launcher="pycuda"` out: the C launcher takes any stream',
             )
+        # what is called fast later is built once, by this first call already
+        fast = all(v.kind == "torch" for v in views) and extension() is not None
         through_c = self.launcher == "c" or (
-            self.launcher == "auto" and ((handle and not is_pycuda) or not pycuda_is_there())
+            self.launcher == "auto"
+            and (((handle or fast) and not is_pycuda) or not pycuda_is_there())
         )
         addresses = {n: v.address for n, v in call.views.items()}
         with device_guard(views):
@@ -537,61 +572,6 @@ class Kernel:
         return benchmark(self, *arguments, **options)
 
 
-def compile_kernel(
-    file: str | os.PathLike[str],
-    kernel: str | None = None,
-    *,
-    arch: str | None = None,
-    device: Device = "auto",
-    launcher: Launcher = "auto",
-    nvcc: str | None = None,
-    tuned: bool = True,
-    **defines: Any,
-) -> Kernel:
-    """A kernel of a `.tile` file: the one named, else the first. `defines` are bracket parameters: numbers, bools, dtypes
-    (`"f16"`, `torch.float16`). `arch` is an architecture other than the device's; `device="cpu"` runs on the emulator;
-    `launcher` chooses how a GPU is reached; `tuned=False` leaves out what `tilec tune` found.
-
-    Raises TileError with every error of the program.
-    """
-    from tilec.jobs.requests import check_source, parse_archs
-    from tilec.syntax.loading import load
-
-    path = os.fspath(file)
-    check_source(path)
-    if arch is not None:
-        parse_archs((arch,))
-    module = load(path).main
-    kernels = [item for item in module.items if isinstance(item, ast.Kernel)]
-    syntax = next((k for k in kernels if kernel is None or k.name == kernel), None)
-    if syntax is None:
-        names = ", ".join(f"`{k.name}`" for k in kernels) or "none"
-        wanted = f"no kernel `{kernel}`" if kernel else "no kernel"
-        raise fail("E0706", f"`{path}` has {wanted}", note=f"its kernels: {names}")
-    texts = {name: define_text(value) for name, value in defines.items()}
-    found = Kernel(
-        path,
-        syntax.name,
-        syntax,
-        texts,
-        arch=arch,
-        device=device,
-        launcher=launcher,
-        nvcc=nvcc,
-        tuned=tuned,
-    )
-    _check_program(found, syntax)
-    return found
-
-
-def _check_program(kernel: Kernel, syntax: ast.Kernel) -> None:
-    """Every error of the program now rather than at the first call, unless a bracket parameter is still open."""
-    from tilec.compiler import analyse_file
-
-    if all(b.default is not None or b.name in kernel.defines for b in syntax.brackets):
-        analyse_file(kernel.file, kernel=kernel.name, defines=kernel.defines)
-
-
 def _view(name: str, array: Any) -> ArrayView:
     view = view_of(array)
     if view is None:
@@ -602,4 +582,4 @@ def _view(name: str, array: Any) -> ArrayView:
     return view
 
 
-__all__ = ["Kernel", "TileError", "compile_kernel"]
+__all__ = ["Device", "Kernel", "Launcher", "TileError"]

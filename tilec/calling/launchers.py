@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emit.c_names import c_name
 from tilec.emit.types import scalar_host_type
+from tilec.resources import cache_directory, resource_text
 from tilec.runtime.arguments import CallSizes, check_call
 from tilec.runtime.device import Gpu, driver_words, import_pycuda, no_gpu, refused
 from tilec.runtime.launching import ConcreteLaunch, choose_target, concrete_launches
@@ -36,6 +37,9 @@ _C_TYPES: Mapping[str, Any] = {
     "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
 }  # fmt: skip
 
+
+_PACKED = "host_packed_"
+"""In front of a launcher's name: its packed entry."""
 
 CALLS_KEPT = 512
 """Calls with sizes and addresses of their own whose evaluation is kept."""
@@ -160,7 +164,7 @@ class PycudaLauncher:
 
 @dataclass
 class CLauncher:
-    """The launchers of one file in a shared library, called through ctypes."""
+    """The launchers of one file in a shared library, called through ctypes or by their packed entries."""
 
     path: Path
     folder: tempfile.TemporaryDirectory[str] | None = None
@@ -186,23 +190,39 @@ class CLauncher:
         """The launcher for these sizes: called with addresses in the plan's order, the workspace's, and a stream's handle. Raises as
         `launch`."""
         function = self._function(kernel)
-        plan = kernel.plan
-        numbers = (
-            *(sizes.dims[v.name] for v in plan.dims),
-            *(sizes.strides[v.name] for v in plan.strides),
-            *(sizes.scalars[s.name] for s in plan.scalars),
-        )
+        numbers = _numbers(kernel, sizes)
 
         def call(addresses: Sequence[int], workspace: int, stream: int) -> None:
             if status := function(*addresses, *numbers, workspace, stream):
-                known = {t.name: a for t, a in zip(plan.parameters, addresses, strict=True)}
-                check_call(plan, sizes, known, workspace if plan.workspace else None)
-                self._refused(kernel, status)
+                self.refused(kernel, sizes, addresses, workspace, status)
 
         return call
 
-    def _refused(self, kernel: CompiledKernel, status: int) -> NoReturn:
-        """Raises E0814 with what the launcher says of its last call."""
+    def packed(self, kernel: CompiledKernel, sizes: CallSizes) -> tuple[int, bytes]:
+        """The address of the entry that takes all arguments as words of 8 bytes, and the words of the numbers: they stand between those
+        of the addresses and those of workspace and stream."""
+        entry = getattr(self._open(), f"{_PACKED}{c_name(kernel.name)}")
+        address = ctypes.cast(entry, ctypes.c_void_p).value
+        assert address is not None
+        kinds = _number_types(kernel)
+        numbers = _numbers(kernel, sizes)
+        # the low bytes of a word: every host of CUDA is little-endian
+        words = (bytes(kind(n)).ljust(8, b"\0") for kind, n in zip(kinds, numbers, strict=True))
+        return address, b"".join(words)
+
+    def refused(
+        self,
+        kernel: CompiledKernel,
+        sizes: CallSizes,
+        addresses: Sequence[int],
+        workspace: int,
+        status: int,
+    ) -> NoReturn:
+        """Raises what is wrong with a call that the launcher refused: as `check_call`, else E0814 with what the launcher says of its last
+        call on this thread."""
+        plan = kernel.plan
+        known = {t.name: a for t, a in zip(plan.parameters, addresses, strict=True)}
+        check_call(plan, sizes, known, workspace if plan.workspace else None)
         error = getattr(self._open(), f"{c_name(kernel.name)}_error")
         error.restype = ctypes.c_char_p
         said = (error() or b"").decode() or f"the launcher answers {status}"
@@ -216,39 +236,63 @@ class CLauncher:
 
     def _function(self, kernel: CompiledKernel) -> Any:
         function = getattr(self._open(), c_name(kernel.name))
-        plan = kernel.plan
-        kinds: list[Any] = [ctypes.c_void_p] * len(plan.parameters)
-        kinds += [ctypes.c_int] * (len(plan.dims) + len(plan.strides))
-        kinds += [_C_TYPES[scalar_host_type(s.dtype)] for s in plan.scalars]
-        function.argtypes = [*kinds, ctypes.c_void_p, ctypes.c_void_p]
+        pointers: list[Any] = [ctypes.c_void_p] * len(kernel.plan.parameters)
+        function.argtypes = [*pointers, *_number_types(kernel), ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         return function
+
+
+def _numbers(kernel: CompiledKernel, sizes: CallSizes) -> tuple[Any, ...]:
+    """What a launcher takes between the addresses and the workspace."""
+    plan = kernel.plan
+    return (
+        *(sizes.dims[v.name] for v in plan.dims),
+        *(sizes.strides[v.name] for v in plan.strides),
+        *(sizes.scalars[s.name] for s in plan.scalars),
+    )
+
+
+def _number_types(kernel: CompiledKernel) -> list[Any]:
+    plan = kernel.plan
+    kinds: list[Any] = [ctypes.c_int] * (len(plan.dims) + len(plan.strides))
+    return kinds + [_C_TYPES[scalar_host_type(s.dtype)] for s in plan.scalars]
+
+
+def library_text(compiled: CompiledFile) -> str:
+    """A generated `.cu` as Python's library is built from: with an entry beside each launcher that takes its arguments as words."""
+    entries = [
+        f'extern "C" int {_PACKED}{name}(const uint64_t* words) {{\n'
+        f"  return host_call_packed(&{name}, words);\n}}\n"
+        for name in (c_name(kernel.name) for kernel in compiled.kernels)
+    ]
+    return "\n".join([compiled.cu + resource_text("templates", "python/packed.cuh"), *entries])
 
 
 def build_c_launcher(
     compiled: CompiledFile, archs: Sequence[str], toolchain: Toolchain
 ) -> CLauncher:
     """The shared library of a file, built where the cache has none. Raises TileError as building does."""
-    from tilec.toolchain.cache import default_cache
     from tilec.toolchain.shared_library import build_shared_library
 
-    cache = default_cache()
-    identity = "\0".join([compiled.cu, *archs, toolchain.nvcc.identity, toolchain.host.identity])
+    text = library_text(compiled)
+    identity = "\0".join([text, *archs, toolchain.nvcc.identity, toolchain.host.identity])
     name = f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
-    folder = cache.root / "launchers" if cache.root else None
-    temporary = None
-    if folder is None or not _writable(folder):
-        temporary = tempfile.TemporaryDirectory(prefix="tilec-launcher-")
-        folder = Path(temporary.name)
+    folder, temporary = kept_folder("launchers")
     path = folder / name
     if not path.is_file():
-        build_shared_library(compiled.cu, archs, path, toolchain=toolchain, cache=None)
+        build_shared_library(text, archs, path, toolchain=toolchain, cache=None)
     return CLauncher(path, temporary)
 
 
-def _writable(folder: Path) -> bool:
+def kept_folder(name: str) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
+    """A folder of the cache for libraries, which are loaded from where they lie; where it cannot be written a temporary one, and the
+    object that removes it."""
+    folder = cache_directory() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder, None
     except OSError:
-        return False
-    return os.access(folder, os.W_OK)
+        pass
+    temporary = tempfile.TemporaryDirectory(prefix=f"tilec-{name}-")
+    return Path(temporary.name), temporary

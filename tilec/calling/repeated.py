@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import copysign
 from typing import Any
 
 from tilec.ir.launch import LaunchPlan
@@ -46,9 +47,9 @@ class Forms:
         self._forms: dict[tuple[Any, ...], Form] = {}
         self._tensors = frozenset({torch.Tensor, torch.nn.Parameter})
         self._empty, self._uint8 = torch.empty, torch.uint8
-        self._current_device = torch.cuda.current_device
+        self._current_device = current_device(torch)
         self._device = torch.cuda.device
-        self._stream = _stream_reader(torch)
+        self._stream = stream_reader(torch)
 
     def key(
         self, arguments: tuple[Any, ...], named: Mapping[str, Any], tensors: list[Any]
@@ -62,6 +63,8 @@ class Forms:
                 key += (value.shape, value.stride(), value.dtype, value.get_device())
             elif kind in _NUMBERS:
                 key += (kind, value)  # 1 == 1.0 == True
+                if kind is float and not value:
+                    key.append(copysign(1.0, value))  # 0.0 == -0.0
             else:
                 return None
         key.append(tuple(named))
@@ -101,7 +104,14 @@ class Forms:
         return tuple(tensors[place] for place in results) or None, way
 
 
-def _stream_reader(torch: Any) -> Callable[[int], int]:
+def current_device(torch: Any) -> Callable[[], int]:
+    """What gives the index of PyTorch's current device. `torch.cuda.current_device` first looks whether CUDA was started, which it was
+    where there is a tensor on a GPU; where PyTorch has the function below it, that is taken."""
+    found: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+    return found
+
+
+def stream_reader(torch: Any) -> Callable[[int], int]:
     """The handle of PyTorch's current stream on a device. `current_stream` makes an object each time; where PyTorch has the function that
     its own compiler uses, that is taken."""
     found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)

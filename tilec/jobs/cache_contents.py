@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ BUILT = "built"
 FAULT = "fault"
 EMULATOR = "emulator"
 GRAMMAR = "parse tables"
+LIBRARY = "library"
 TEMPLATES = "template"
 TUNING = "tuning"
 LEFT_OVER = "left over"
@@ -35,14 +37,17 @@ _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("grammar", GRAMMAR, re.compile(r"[0-9a-f]{16}\.tables\Z")),
     ("tuning/*", TUNING, re.compile(r"[0-9a-f]{16}\.jsonl\Z")),
     ("emulator", EMULATOR, re.compile(r"[0-9a-f]{32}\Z")),
+    ("launchers", LIBRARY, re.compile(r"[0-9a-f]{32}\.so\Z")),
+    ("extensions", LIBRARY, re.compile(r"[0-9a-f]{32}\.so\Z")),
     ("faults", FAULT, re.compile(r"[0-9a-f]{12}\Z")),
 )
 """The folder, the kind and the name of each collection beside the built files."""
 
 _UNFINISHED = re.compile(
-    r"(\.new-\w+|[0-9a-f]{32}\.code\w{8}|[0-9a-f]{16}\.tables\w{8}|[0-9a-f]{16}\.jsonl\w{8})\Z"
+    r"(\.new-\w+|[0-9a-f]{32}\.code\w{8}|[0-9a-f]{16}\.tables\w{8}|[0-9a-f]{16}\.jsonl\w{8}"
+    r"|\.[0-9a-f]{32}\.so-\w{8})\Z"
 )
-"""What a process that was stopped leaves behind: the temporary names of `publish`, `Cache.put` and the emulator."""
+"""What a process that was stopped leaves behind: the temporary names of `publish`, `Cache.put`, libraries and the emulator."""
 
 _FOLDERS = frozenset({FAULT, EMULATOR})
 _AT_WORK = 3600.0
@@ -145,6 +150,8 @@ def fault_of(root: Path, kept: Kept) -> str:
             whole = digest == hashlib.sha256(body).hexdigest().encode()
         elif kept.kind == TUNING:
             return _tuning_fault(kept.path)
+        elif kept.kind == LIBRARY:
+            whole = _is_whole_library(kept.path.read_bytes())
         elif kept.kind == EMULATOR:
             return "" if (kept.path / "complete").is_file() else "it is not complete"
         elif kept.kind == FAULT:
@@ -154,6 +161,16 @@ def fault_of(root: Path, kept: Kept) -> str:
     except OSError as error:
         return f"it cannot be read: {(error.strerror or str(error)).lower()}"
     return "" if whole else "its bytes are not those that were written"
+
+
+def _is_whole_library(content: bytes) -> bool:
+    """Whether a library ends where its table of sections does (ELF64, figure 4-3: at `e_shoff`, `e_shnum` of `e_shentsize` bytes); it
+    carries no hash, for the loader reads it where it lies."""
+    if len(content) < 64 or content[:4] != b"\x7fELF":
+        return False
+    (begin,) = struct.unpack_from("<Q", content, 40)
+    size, count = struct.unpack_from("<HH", content, 58)
+    return bool(begin + size * count <= len(content))
 
 
 def _tuning_fault(path: Path) -> str:
