@@ -12,6 +12,7 @@ from tests.mutants.runs import ARCH, Laboratory, Subject
 from tests.mutants.subjects import SUBJECTS
 from tests.mutants.survivors import explanation
 from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_operands import DeclareOperands
 from tilec.ir.kernel_printer import print_expr
 
 BY_NAME = {(subject.kernel, subject.arch): subject for subject in SUBJECTS}
@@ -42,7 +43,9 @@ def test_mutants_cover_every_barrier_and_wait() -> None:
         kinds = [m.kind for m in mutants(low)]
         text = laboratory.file.cu
         assert kinds.count("barrier dropped") >= 1 and "__syncthreads" in text
-        assert kinds.count("wait weakened") == 1
+        # of operands that are read ahead across trips the first trip's have a wait of their own
+        across = any(isinstance(op, DeclareOperands) for op in low.body)
+        assert kinds.count("wait weakened") == 1 + across
         assert kinds.count("slot + 1") >= 4
 
 
@@ -65,10 +68,16 @@ def test_turns_that_are_not_taken_are_noticed_whichever_warpgroup_runs_ahead(
 ) -> None:
     """Those of masked trips hang only where the second warpgroup runs ahead of the first."""
     monkeypatch.setattr("tests.mutants.runs.MOST_RUNS", 1)
-    small = replace(BY_NAME["attention", "sm_90a"], sizes=BY_NAME["attention", "sm_90a"].sizes[:1])
+    small = replace(
+        BY_NAME["attention", "sm_90a"],
+        defines=(("D", "32"), ("BM", "128"), ("BN", "16"), ("CAUSAL", "true")),
+        sizes=((("B", 1), ("H", 7), ("S", 136), ("T", 136)),),
+    )
 
     def not_taken(low: k.Kernel) -> list[Mutant]:
-        return [m for m in mutants(low) if m.kind == "turn dropped" and m.what.endswith("take")]
+        # those of the loops over keys; behind them a warpgroup may go through turns that are left
+        found = [m for m in mutants(low) if m.kind == "turn dropped" and m.what.endswith("take")]
+        return [m for m in found if not m.what.startswith("line 0:")]
 
     verdicts = list(Laboratory(small).verdicts(of=not_taken))
     assert len(verdicts) == 2 and all(v.noticed for v in verdicts)
