@@ -124,7 +124,7 @@ def main() -> None:
     print(json.dumps({"auto_of_best": share}), flush=True)
     if options.out:
         head = {
-            "command": "python bench/sweep_gemm.py --out bench/results/sweep_gemm.json",
+            "command": "python bench/sweep_gemm.py " + " ".join(sys.argv[1:]),
             "gpu": torch.cuda.get_device_name(),
             "shape": "4096^3 bf16, code for sm_90",
             "method": "verified, then triton do_bench medians with a cold L2, in turns; ratio to cuBLAS within each round, median",
