@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   a.x[1] ^= one[0];
   const Vector<float, 2> rows = join_rows(Vector<float, 2>{}, Vector<float, 2>{}, 1);
   a.x[2] ^= static_cast<uint32_t>(rows[0]);
-  load_turned(a, cta_shared<Shared>().across, 0, 16);
+  load_turned(a, cta_shared<Shared>().across, 0, turned_place(cta_shared<Shared>().across, 16));
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);
   Vector<float, 2> top{};
@@ -209,6 +209,10 @@ extern "C" __global__ void __launch_bounds__(128) bulk(
     bulk_commit();
     bulk_wait_read<0>();
   }
+  auto& across = dynamic_shared_aligned<PanelTile<float, 32, 16>>();
+  Vector<float, 2> sums[8] = {};
+  send_chunk_across<0, false>(across, map, sums, sums + 4, 0, 0);
+  send_chunk_across<0, true>(across, map, sums, sums + 4, 0, 0);
 }
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
