@@ -87,6 +87,7 @@ CASES: list[tuple[str, str, str]] = [
     ("E0314", body("o[i, j] = x[n[i][:, None], j]"), ".at"),
     ("E0315", body("for k in range(N by M):\n    r[i] = 0.0"), "`by`"),
     ("E0315", body("s = span(0, N)\nr[s] = 0.0"), "compile time"),
+    ("E0315", "kernel k(x: f32[N], y: f32[M]) -> z: f32[N]:\n    require N <= 64\n    for i in parallel(1):\n        c = span(0, N)\n        z[c] = x[c] + y[c]\n", "indexes a dimension of `M`"),
     ("E0316", body("t = n[i].to(u8) + 300\nr[i] = t.to(f32)"), "`300`"),
     ("E0317", body("o[i, j] = x[i, j].reshape(BM, 3)"), "number of elements"),
     ("E0317", body("v = x.view(N, M, 2)\nr[i] = v[i, 0, 0]"), "view"),

@@ -723,7 +723,6 @@ __device__ __forceinline__ void rope_body(const bf16_t* __restrict__ x,
       x_tile_2[t_step] = load_aligned<kWidthT>(x_at_2 + t_at);
     }
   }
-  __syncthreads();  // reads of y before it is overwritten
 
   // elements.tile:18  y[t, h, 0:HALF] = a * cosine[t, :] - b * sine[t, :]
   const float* const cosine_at = cosine + int64_t{t} * 64;
@@ -759,7 +758,6 @@ __device__ __forceinline__ void rope_body(const bf16_t* __restrict__ x,
       store_aligned(y_at_2 + t_at, convert_vector<bf16_t>(y_out_2));
     }
   }
-  __syncthreads();  // writes of y before it is read
 }
 
 __device__ __forceinline__ void rope_body_2(const bf16_t* __restrict__ x,
@@ -801,7 +799,6 @@ __device__ __forceinline__ void rope_body_2(const bf16_t* __restrict__ x,
       x_tile_2[t_step] = load_single<kWidthT>(x_at_2 + t_at);
     }
   }
-  __syncthreads();  // reads of y before it is overwritten
 
   // elements.tile:18  y[t, h, 0:HALF] = a * cosine[t, :] - b * sine[t, :]
   const float* const cosine_at = cosine + int64_t{t} * 64;
@@ -835,7 +832,6 @@ __device__ __forceinline__ void rope_body_2(const bf16_t* __restrict__ x,
       store_single(y_at_2 + t_at, convert_vector<bf16_t>(y_out_2));
     }
   }
-  __syncthreads();  // writes of y before it is read
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))

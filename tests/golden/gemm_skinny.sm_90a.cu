@@ -548,8 +548,8 @@ __device__ __forceinline__ int window_shift(const T* p) {
 }
 
 /// Elements `at` to `at` + N from p, a multiple of the vector's size, by accesses of kAccess bytes
-/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too, with kNear those
-/// of the access that reads the last of them alone.
+/// at multiples of that: up to kAccess / sizeof(T) elements behind them are read too, with kNear
+/// those alone of the access that reads the last of them.
 template <int N, int kAccess, bool kNear = false, class T>
 __device__ __forceinline__ Vector<T, N> load_shifted(const T* p, int at) {
   using Word = typename AccessWord<kAccess>::type;

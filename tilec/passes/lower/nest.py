@@ -35,6 +35,7 @@ from tilec.passes.lower.questions import (
     before_rounding,
     costs_more_later,
     half_values,
+    meet,
     meets_others,
     reject_hazards,
 )
@@ -152,6 +153,8 @@ class _Statements:
             if isinstance(op, t.Store):
                 group = [op]
                 while n + 1 < len(ops) and isinstance(follower := ops[n + 1], t.Store):
+                    if any(meet(self.context, follower, earlier) for earlier in group):
+                        break  # one thread's store must not pass another's
                     group.append(follower)
                     n += 1
                 self._stores(group)
@@ -302,7 +305,7 @@ class _Statements:
     def _stores(self, group: list[t.Store]) -> None:
         """Stores that walk the same axes share one walk."""
         context = self.context
-        meets = [s.access.tensor for s in group if meets_others(self.context.nest, s)]
+        meets = [s.access.tensor for s in group if meets_others(self.context, s)]
         if meets:
             context.out.append(k.CtaSync(f"reads of {meets[0]} before it is overwritten"))
         rest = list(group)

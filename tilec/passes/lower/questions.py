@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
-from tilec.ir.symbolic import Var
+from tilec.ir.symbolic import Sym, Var
 from tilec.passes.interior import Floor, Interior, find_interior
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import has_products
@@ -96,15 +96,44 @@ def before_rounding(context: Context, value: t.Value) -> t.Value:
     return value
 
 
-def meets_others(nest: t.Nest, op: t.Store) -> bool:
+def meets_others(context: Context, op: t.Store) -> bool:
     """Whether another access of the instance may touch what this store writes, from another thread."""
     return any(
         isinstance(other, t.Load | t.Store | t.Atomic)
         and other is not op
-        and other.access.tensor == op.access.tensor
-        and other.access != op.access
-        for other in all_ops(nest.body)
+        and meet(context, op, other)
+        for other in all_ops(context.nest.body)
     )
+
+
+def meet(context: Context, op: t.Store, other: t.Load | t.Store | t.Atomic) -> bool:
+    """Whether two accesses may touch the same element from different threads: those of one place belong to one thread, and parts of a
+    dimension that lie side by side are apart."""
+    a, b = op.access, other.access
+    if a.tensor != b.tensor or a == b:
+        return False
+    if a.view != b.view or a.pointwise or b.pointwise:
+        return True
+    return not any(_side_by_side(context, x, y) for x, y in zip(a.terms, b.terms, strict=True))
+
+
+def _side_by_side(context: Context, a: t.IndexTerm, b: t.IndexTerm) -> bool:
+    """Whether two terms select no coordinate in common, in all trips of the loops inside of an instance."""
+    fixed = {loop.index for loop in context.nest.grid}
+    ends: list[tuple[Sym, Sym]] = []
+    for term in (a, b):
+        match term:
+            case t.AtSpan():
+                start, extent = term.start, term.extent
+            case t.AtScalar():
+                start, extent = term.index, Sym.of(1)
+            case _:
+                return False
+        if any(v.kind not in ("dim", "tile") and v not in fixed for v in start.variables):
+            return False
+        ends.append((start, start + extent))
+    gaps = (ends[1][0] - ends[0][1], ends[0][0] - ends[1][1])
+    return any(context.facts.prove_nonnegative(gap) for gap in gaps)
 
 
 def sixteen_bits(dtype: DType) -> bool:
