@@ -117,3 +117,14 @@ def test_sizes_that_are_wrong(setting: str, code: str) -> None:
     with pytest.raises(TileError) as error:
         explain_file(ExplainRequest(str(SAMPLES / "gemm.tile"), settings=(setting,)))
     assert [d.code for d in error.value.diagnostics] == [code]
+
+
+def test_warpgroups_that_stop_by_themselves_count_their_own_trips() -> None:
+    kernel = best("attention", "attention", "sm_90a", CAUSAL="true", D="64")
+    length = 1024
+    sizes = {"B": 1, "H": 2, "S": length, "T": length, "scale": 0.1}
+    found = total(kernel, "sm_90a", sizes, 0)
+    # parts of 64 rows, steps of 64 keys
+    steps = sum(part + 1 for part in range(length // 64))
+    assert found is not None
+    assert found.flops == 2 * steps * 2 * (2 * 64 * 64 * 64)

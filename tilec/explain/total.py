@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 from tilec.explain.walk import leaves
 from tilec.explain.work import Counter, Scope, count
@@ -16,6 +18,18 @@ from tilec.targets.rates import RATES, clock_gigahertz, dram_bytes
 
 MOST_POINTS = 1 << 16
 """Combinations of the grid's digits that are evaluated: more are not."""
+
+WARPGROUP_NAME, WARPGROUP_THREADS = "warpgroup", 128
+"""The variable that numbers the consumers' warpgroups, and the threads of one"""
+
+_COMPARED: Mapping[str, Callable[..., Any]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "or": lambda *x: any(x),
+    "and": lambda *x: all(x),
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,7 @@ class _Trips:
         self.known: dict[str, int] = {n: int(v) for n, v in sizes.items()}
         self.known |= dict(kernel.constants)
         self.counts = {d.name: self.number(d.trips) for d in kernel.grid}
+        self.warpgroups = range(max((kernel.threads - kernel.producers) // WARPGROUP_THREADS, 1))
 
     def all(self) -> list[float]:
         """In the order of the counter's scopes. Raises KeyError for trips that nothing tells, OverflowError for too many instances."""
@@ -121,13 +136,27 @@ class _Trips:
         if scope is None:
             return 1.0
         if isinstance(scope, k.Loop):
-            first = self.value(scope.first) if scope.first is not None else 0
-            own: float = max(0, self.value(scope.trips) - first)
+            own = self._loop(scope)
         else:
             axis = next(x for x in scope.axes if x.layout.streams)
             # the work of a step is that of whole vectors
             own = self.number(axis.extent) / (axis.layout.threads * axis.layout.vector)
         return own * self._trips(self.counter.around.get(id(scope)))
+
+    def _loop(self, loop: k.Loop) -> float:
+        """The trips of a loop; where each warpgroup has its own, their mean."""
+        if WARPGROUP_NAME not in self._names((loop.trips, loop.first)):
+            return self._count(loop)
+        found: list[int] = []
+        for number in self.warpgroups:
+            self.known[WARPGROUP_NAME] = number
+            found.append(self._count(loop))
+        del self.known[WARPGROUP_NAME]
+        return sum(found) / len(found)
+
+    def _count(self, loop: k.Loop) -> int:
+        first = self.value(loop.first) if loop.first is not None else 0
+        return max(0, self.value(loop.trips) - first)
 
     def number(self, sym: Sym) -> int:
         """A size. Raises KeyError."""
@@ -154,5 +183,10 @@ class _Trips:
             case k.Apply(op="add" | "sub" as op):
                 left, right = (self.value(a) for a in expr.args)
                 return left + right if op == "add" else left - right
+            case k.Apply(op="where"):
+                condition, *sides = expr.args
+                return self.value(sides[0 if self.value(condition) else 1])
+            case k.Apply(op=op) if op in _COMPARED:
+                return int(_COMPARED[op](*(self.value(a) for a in expr.args)))
             case _:
                 raise KeyError(expr)
