@@ -70,6 +70,21 @@ def test_both_sides_move_whole_vectors(tmp_path: Path) -> None:
     assert "i_tile = instance % ceil_div(M, BM)" in body
 
 
+MANY = """kernel k[BM = 64, BN = 64](a: f32[M, N], b: f32[M, N], c: f32[M, N], u: f32[N, M], v: f32[N, M]) -> y: f32[N, M]:
+    for i, j in parallel(M by BM, N by BN):
+        y[j, i] = a[i, j].T + b[i, j].T * u[j, i] + c[i, j].T * v[j, i]
+"""
+
+
+def test_as_many_as_there_is_room_for(tmp_path: Path) -> None:
+    """Three tiles of 16 KB: two pass through shared memory, the third is read element by element."""
+    file = written(tmp_path, MANY)
+    cu = compile_file(file, archs=("sm_80",)).cu
+    assert "a_columns" in cu and "b_columns" in cu and "c_columns" not in cu
+    found = outcomes(tmp_path, file=file, settings=("M=70", "N=130"), arch="sm_80")
+    assert [o["status"] for o in found] == ["ok"]
+
+
 WINDOW = """kernel k(x: bf16[R, C], w: bf16[C], b: bf16[C]) -> y: bf16[R, C]:
     require C <= 20000
     for r in parallel(R):

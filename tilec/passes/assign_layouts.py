@@ -24,7 +24,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank
 from tilec.passes.axis_names import axis_names
-from tilec.passes.crossing import crosses, vector_of
+from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
     REGISTERS_OF_LONG_WALKS,
@@ -222,7 +222,7 @@ class Assignment:
         if self.fast is None or not self.fast.static:
             return []
         found = [op for op in self.accesses if isinstance(op, t.Load)]
-        return [op for op in found if crosses(self.program, self.axes, self.slots[0], op)]
+        return crossing(self.program, self.axes, self.slots[0], found)
 
     # ---- levels
 

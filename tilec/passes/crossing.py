@@ -14,28 +14,42 @@ from tilec.ir import tile_ir as t
 from tilec.passes.axes import Axes, AxisClass
 
 MOST_BYTES = 36 << 10
-"""Of a tile in shared memory, so that several CTAs have room and each may declare it."""
+"""Of all such tiles of a CTA, so that several CTAs have room and each may declare it."""
 
 LEAST = 16
 """Coordinates along either side from which on the way through shared memory pays."""
 
 
-def crosses(program: t.Program, axes: Axes, fast: Sequence[AxisClass], op: t.Load) -> bool:
-    """Whether a load is of a block of rows, and its columns are the classes of the `fast` slot."""
+def crossing(
+    program: t.Program, axes: Axes, fast: Sequence[AxisClass], loads: Sequence[t.Load]
+) -> list[t.Load]:
+    """The loads that pass through shared memory: as many as there is room for."""
+    found: list[t.Load] = []
+    room = MOST_BYTES
+    for op in loads:
+        size = _bytes(program, axes, fast, op)
+        if 0 < size <= room:
+            found.append(op)
+            room -= size
+    return found
+
+
+def _bytes(program: t.Program, axes: Axes, fast: Sequence[AxisClass], op: t.Load) -> int:
+    """Bytes of a load's tile by columns; 0 unless it is of a block of rows, and its columns are the classes of the `fast` slot."""
     access, tensor = op.access, program.tensor(op.access.tensor)
     blocks = [term for term in access.terms if isinstance(term, t.AtSpan | t.AtAll)]
     others = [term for term in access.terms if not isinstance(term, t.AtScalar)]
     if access.pointwise or access.view is not None or len(others) != 2 or others != blocks:
-        return False
+        return 0
     if blocks[1] is not access.terms[-1] or tensor.row_major[-1].constant != 1:
-        return False
+        return 0
     rows, columns = axes.of_access(op)
     if rows is None or columns is None or rows not in fast or columns in fast:
-        return False
+        return 0
     sides = rows.capacity or 0, columns.capacity or 0
     if not (rows.static and columns.static) or min(sides) < LEAST or tensor.dtype.bits < 16:
-        return False
-    return pitch(sides[0], tensor.dtype.bits) * sides[1] * tensor.dtype.bits // 8 <= MOST_BYTES
+        return 0
+    return pitch(sides[0], tensor.dtype.bits) * sides[1] * tensor.dtype.bits // 8
 
 
 def pitch(rows: int, bits: int) -> int:
