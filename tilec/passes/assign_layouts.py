@@ -22,7 +22,7 @@ from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.alignment import Alignment, alignment
-from tilec.passes.axes import Axes, AxisClass, access_rank
+from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of
 from tilec.passes.axis_names import axis_names
 from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
@@ -30,6 +30,7 @@ from tilec.passes.levels import (
     REGISTERS_OF_LONG_WALKS,
     Transport,
     cluster_levels,
+    fills,
     least_cta,
     levels,
     registers_of_rows,
@@ -45,13 +46,6 @@ from tilec.passes.windows import Window, window_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Target
 
-FILLED_STREAMS = range(3, 5)
-"""Rows read and written with which a CTA gains by a walk without masks: it loads nothing ahead where only the row itself is read, and
-has no registers for what more than four have under way, of wide elements more than three."""
-INNER_STEPS = 5
-"""Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
-INNER_WIDTH = 8
-"""Elements of their vectors from which on: rows of wider elements are bound by memory before they are by the issue of instructions."""
 MOST_STEPS = 32
 """Coordinates beside the fast axis that a thread takes while there are threads left: every one is unrolled."""
 
@@ -92,7 +86,7 @@ class Assignment:
         self.facts = Facts.of(program)
         self.ops = list(all_ops(nest.body))
         self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
-        self.slots = _slots(axes)
+        self.slots = slots_of(axes)
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
         self.wide = self._width()
@@ -221,8 +215,8 @@ class Assignment:
         """Loads that pass through shared memory."""
         if self.fast is None or not self.fast.static:
             return []
-        found = [op for op in self.accesses if isinstance(op, t.Load)]
-        return crossing(self.program, self.axes, self.slots[0], found)
+        loads = [op for op in self.accesses if isinstance(op, t.Load)]
+        return crossing(self.program, self.axes, self.slots[0], loads)
 
     # ---- levels
 
@@ -264,7 +258,7 @@ class Assignment:
         return [
             (threads, steps, ctas)
             for threads, steps, ctas in cluster_levels(
-                self.target, self.transport, self._streams(), self._keeps()
+                self.target, self.transport, len(self._streamed()), self._keeps()
             )
             if held * steps <= self._budget(threads)
         ]
@@ -278,7 +272,7 @@ class Assignment:
         for threads, steps in levels(
             self.target,
             transport,
-            self._streams(),
+            len(self._streamed()),
             self.window is not None,
             clusters,
             self._keeps(),
@@ -542,7 +536,7 @@ class Assignment:
         if row_steps:
             window = self.target.window_registers if self.transport == "window" else 0
             registers = registers_of_rows(
-                level.words, row_steps, self._streams(), window, self._fills(level)
+                level.words, row_steps, len(self._streamed()), window, self._fills(level)
             )
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
@@ -557,17 +551,13 @@ class Assignment:
 
     def _fills(self, level: Level) -> bool:
         """Whether rows that fill a level have walks of their own."""
-        if "filled_rows" not in self.target.features or not self._row_steps(level):
-            return False
-        if self.transport == "window":
-            many = self._row_steps(level) >= INNER_STEPS and self.wide >= INNER_WIDTH
-            return "filled_windows" in self.target.features and many and self._batch(level) == 1
-        if level.ctas > 1:
-            return True
-        streams = self._streams() + sum(isinstance(op, t.Store) for op in self.ops)
         steps = self._row_steps(level)
-        filled = FILLED_STREAMS if self.wide >= INNER_WIDTH else FILLED_STREAMS[:1]
-        return "filled_ctas" in self.target.features and steps >= 8 and streams in filled
+        if self.transport == "window" and self._batch(level) > 1:
+            return False
+        streams = len(self._streamed()) + sum(isinstance(op, t.Store) for op in self.ops)
+        return steps > 0 and fills(
+            self.target, self.transport, steps, level.ctas, streams, self.wide
+        )
 
     def _merges(self, level: Level, batch: int) -> bool:
         """Whether reductions of a row share an exchange where they can: no other CTA of the SM works while one waits, or not enough
@@ -584,11 +574,8 @@ class Assignment:
         layout = level.axes[fast.number].layout
         return layout.steps if layout.vector > 1 else 0
 
-    def _streams(self) -> int:
-        """Vectors that one step along the fast slot reads."""
-        return len(self._streamed())
-
     def _streamed(self) -> list[t.Load]:
+        """Loads whose vectors one step along the fast slot reads."""
         return [
             op
             for op in self.ops
@@ -610,16 +597,3 @@ class Assignment:
 def _power(number: int) -> int:
     """Least power of two that is at least `number`."""
     return 1 << max(0, number - 1).bit_length()
-
-
-def _slots(axes: Axes) -> list[list[AxisClass]]:
-    """Classes that never meet share a slot; the slot that most memory runs along comes first."""
-    slots: list[list[AxisClass]] = []
-    for found in sorted(axes.classes, key=lambda c: (-c.contiguous, c.number)):
-        for slot in slots:
-            if not any(other.number in found.together for other in slot):
-                slot.append(found)
-                break
-        else:
-            slots.append([found])
-    return slots

@@ -448,3 +448,16 @@ def substitute(op: t.Op, values: dict[int, t.Value]) -> t.Op:
             )
         case _:
             return op
+
+
+def slots_of(axes: Axes) -> list[list[AxisClass]]:
+    """Classes that never meet share a slot; the slot that most memory runs along comes first."""
+    slots: list[list[AxisClass]] = []
+    for found in sorted(axes.classes, key=lambda c: (-c.contiguous, c.number)):
+        for slot in slots:
+            if not any(other.number in found.together for other in slot):
+                slot.append(found)
+                break
+        else:
+            slots.append([found])
+    return slots

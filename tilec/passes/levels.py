@@ -81,6 +81,16 @@ REGISTERS_OF_SHIFTS = 16
 MANY_WORDS = 32
 """Registers of a row's part with which the shifts of fewer steps need them too."""
 
+FILLED_STREAMS = range(3, 5)
+"""Rows read and written with which a CTA gains by a walk without masks: it loads nothing ahead where only the row itself is read, and
+has no registers for what more than four have under way, of wide elements more than three."""
+
+INNER_STEPS = 5
+"""Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
+
+INNER_WIDTH = 8
+"""Elements of their vectors from which on: rows of wider elements are bound by memory before they are by the issue of instructions."""
+
 
 def levels(
     target: Target,
@@ -131,6 +141,22 @@ def takes_queue(target: Target) -> bool:
     """Whether clusters stay and take one row after the other. With a barrier of the cluster for each exchange that cost aligned rows of
     two streams 2 to 7 % on an H200; kernels written by hand whose barriers count what is sent gain 5 to 13 %."""
     return "row_queue" in target.features
+
+
+def fills(
+    target: Target, transport: Transport, steps: int, ctas: int, streams: int, width: int
+) -> bool:
+    """Whether rows that fill a level of `steps` vectors a thread have walks of their own, without masks. `streams`: rows that are read
+    and written in a step; `width`: elements of a vector."""
+    if "filled_rows" not in target.features:
+        return False
+    if transport == "window":
+        many = steps >= INNER_STEPS and width >= INNER_WIDTH
+        return many and "filled_windows" in target.features
+    if ctas > 1:
+        return True
+    filled = FILLED_STREAMS if width >= INNER_WIDTH else FILLED_STREAMS[:1]
+    return "filled_ctas" in target.features and steps >= 8 and streams in filled
 
 
 def least_cta(steps: int) -> int:
