@@ -279,6 +279,10 @@ inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier
 inline uint64_t cache_policy(bool first) { return first ? 1 : 0; }
 //@ end
 
+//@ primitive tensor_load_by_policy
+// A part of the device's tensor_load_hinted, which is whole here.
+//@ end
+
 //@ primitive tensor_load_hinted needs SharedBarrier shared_place Line
 template <class Pointer>
 inline void tensor_load_hinted(

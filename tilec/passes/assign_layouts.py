@@ -141,7 +141,7 @@ class Assignment:
                     window=self.window if transport == "window" else None,
                     beyond=before if stays else None,
                     filled=self._fills(level),
-                    crossing=frozenset(map(id, self._crossing())) if batch == 1 else frozenset(),
+                    crossing=frozenset(map(id, self._crossing(level, batch))),
                     merged=self._merges(level, batch),
                 )
             )
@@ -211,9 +211,10 @@ class Assignment:
         ]
         return alignment(self.program, moved, copied)
 
-    def _crossing(self) -> list[t.Load]:
-        """Loads that pass through shared memory."""
-        if self.fast is None or not self.fast.static:
+    def _crossing(self, level: Level | None = None, batch: int = 1) -> list[t.Load]:
+        """Loads that pass through shared memory: whole tiles of a CTA's one instance."""
+        walked = level is not None and level.streams
+        if self.fast is None or not self.fast.static or walked or batch > 1:
             return []
         loads = [op for op in self.accesses if isinstance(op, t.Load)]
         return crossing(self.program, self.axes, self.slots[0], loads)

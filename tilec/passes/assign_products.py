@@ -86,7 +86,7 @@ class ProductAssignment(Assignment):
             )
         return tuple(result)
 
-    def _crossing(self) -> list[t.Load]:
+    def _crossing(self, level: Level | None = None, batch: int = 1) -> list[t.Load]:
         """None: operands of products have ways of their own."""
         return []
 
