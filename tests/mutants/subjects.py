@@ -78,10 +78,10 @@ SUBJECTS = (
         ),  # BM: by the compiler, so that warpgroups stop by themselves
         _pairs(scale=0.1),
         _sizes(
-            {"B": 1, "H": 7, "S": 136, "T": 136},
-            {"B": 1, "H": 3, "S": 272, "T": 272},
+            {"B": 1, "H": 13, "S": 136, "T": 136},
+            {"B": 1, "H": 7, "S": 272, "T": 272},
+            {"B": 1, "H": 9, "S": 128, "T": 128},  # as many trips as a ring has slots
             {"B": 1, "H": 3, "S": 264, "T": 200},
-            {"B": 1, "H": 5, "S": 136, "T": 40},
             {"B": 1, "H": 1, "S": 900, "T": 931},
         ),
         arch="sm_90a",

@@ -78,6 +78,12 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "of two slots filled in order the other one is free when the next but one is waited for",
     ),
     (
+        r"phase not waited for",
+        r"attention_kernel: line 0: [kv]_full$",
+        "turns keep warpgroups within a trip of each other: a slot of a ring of three or more that is given back early is counted where it "
+        "belongs",
+    ),
+    (
         r"turn dropped",
         r": end$",
         "tidy, not needed: nobody takes the turn that is left behind the last instance",
