@@ -140,6 +140,8 @@ def plan_asynchronous(
         raise Unsuited(_ACROSS)
     types = {number: _types(plan, base, target) for number, plan in base.plans.items()}
     narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
+    if narrow and len(turned) < len(base.plans):
+        raise Unsuited(_BESIDE)
     products, warpgroups = _geometry(axes, base, target, warps, narrow)
     left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
@@ -287,6 +289,9 @@ def _types(plan: ProductPlan, products: Products, target: Target) -> str:
 
 _ACROSS = (
     "an operand of elements that are not of 16 bits must have the consumed axis last in memory"
+)
+_BESIDE = (
+    "rows of 8-bit operands that lie across are in another order than those of the products beside"
 )
 
 
