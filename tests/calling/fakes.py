@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -215,8 +216,11 @@ def plain_calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def fast_calls() -> Any:
-    """The extension, which every machine has that the tests run on."""
+def fast_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The extension, which every machine has that the tests run on, switched on."""
+    monkeypatch.setenv("TILEC_FAST_CALL", "1")
+    fast_call.extension.cache_clear()
     found = fast_call.extension()
     assert found is not None, "no compiler, or no Python.h"
-    return found
+    yield found
+    fast_call.extension.cache_clear()
