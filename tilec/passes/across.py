@@ -9,7 +9,7 @@
                                                            multiply
 
 A warp has products to issue when it comes to the barrier, and copies take turns with them. On an H200 that is worth 6 to 8 % of
-a product of 4096^3 (`bench/sweep_gemm.py`), if copies and reads find their places by constants beside one register: two sets
+a product of 4096^3, if copies and reads find their places by constants beside one register: two sets
 of operands beside the accumulators leave none for a place of each. Other tiles in registers, or rows with a begin and an end,
 are too much (ptxas spills).
 """

@@ -48,9 +48,9 @@ class Structure:
             delayed = self.roles.delayed = self.roles.delays(op)
             if delayed is not None:
                 self.roles.begin_delayed(delayed)
-        # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself
         own = self.roles.own_range(op, name, trips) if self.roles is not None else None
         floor = own.floor if own is not None else None
+        # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself
         interior = interior_of(context, op, floor) if delayed is None else None
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
