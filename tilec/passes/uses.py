@@ -159,6 +159,14 @@ class Definitions:
                     pass
 
 
+def number(definitions: Definitions, value: t.Value) -> float | None:
+    """The number that a value is everywhere."""
+    op = definitions.defining.get(value.id)
+    while isinstance(op, t.Full):
+        op = definitions.defining.get(op.value.id)
+    return float(op.value) if isinstance(op, t.Constant) else None
+
+
 def running_sum(loop: t.Op, definitions: Definitions) -> t.Dot | None:
     """The only product of a loop, where the loop adds it to a carried name and does nothing else with that."""
     if not isinstance(loop, t.For):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from tilec.ir import tile_ir as t
-from tilec.passes.uses import Definitions
+from tilec.passes.uses import Definitions, number
 
 STEPS = frozenset({"fma", "neg", "add", "sub", "mul", "where"})
 """What a row costs little to be computed by twice, in front of the branch and in it."""
@@ -49,14 +49,6 @@ def measured(definitions: Definitions, condition: t.Value) -> tuple[t.Elementwis
     if not isinstance(choice, t.Elementwise) or choice.op != "where":
         return None
     return (choice, op.args[1]) if number(definitions, choice.args[1]) == 0 else None
-
-
-def number(definitions: Definitions, value: t.Value) -> float | None:
-    """The number that a value is everywhere."""
-    op = definitions.defining.get(value.id)
-    while isinstance(op, t.Full):
-        op = definitions.defining.get(op.value.id)
-    return float(op.value) if isinstance(op, t.Constant) else None
 
 
 def chosen_rows(definitions: Definitions, ops: list[t.Op], at: int) -> Chosen:

@@ -28,7 +28,7 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
 from tilec.passes.interior import implies_presence
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
-from tilec.passes.uses import Definitions, all_ops, operands
+from tilec.passes.uses import Definitions, all_ops, number, operands
 
 LOG2E = math.log2(math.e)
 LARGEST_INEXACT = 2.0**30
@@ -481,21 +481,16 @@ def _finite(value: t.Value, definitions: Definitions) -> bool:
     if not isinstance(op, t.Elementwise) or op.op != "where":
         return False
     condition = definitions.defining.get(op.args[0].id)
-    chosen = definitions.defining.get(op.args[1].id)
-    while isinstance(chosen, t.Full):
-        chosen = definitions.defining.get(chosen.value.id)
+    chosen = number(definitions, op.args[1])
     return (
         isinstance(condition, t.Elementwise)
         and condition.op == "eq"
         and any(_is_lowest(arg, definitions) for arg in condition.args)
         and op.args[2] in condition.args
-        and isinstance(chosen, t.Constant)
-        and math.isfinite(float(chosen.value))
+        and chosen is not None
+        and math.isfinite(chosen)
     )
 
 
 def _is_lowest(value: t.Value, definitions: Definitions) -> bool:
-    op = definitions.defining.get(value.id)
-    if isinstance(op, t.Full):
-        return _is_lowest(op.value, definitions)
-    return isinstance(op, t.Constant) and op.value == -math.inf
+    return number(definitions, value) == -math.inf
