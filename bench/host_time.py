@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import os
 import shlex
 import statistics
 import sys
@@ -33,7 +32,6 @@ from tilec.runtime.launching import architecture_for
 from tilec.toolchain.build import find_toolchain
 from tilec.toolchain.shared_library import build_shared_library
 
-os.environ["TILEC_FAST_CALL"] = "1"
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "empty.tile"
 SHORT = 500

@@ -21,12 +21,16 @@ def compare(
     moved: float,
     base: float,
     rounds: int,
+    by_hand: Callable[[], object] | None = None,
     **durations: int,
 ) -> dict[str, object]:
-    """`moved` and `base` are the bytes of the two; the ratio is of bytes per second. Prints the row; `durations` as in `timed`."""
-    ratios, mine, other = [], [], []
+    """`moved` and `base` are the bytes of the two; the ratio is of bytes per second. `by_hand` moves as many as ours and is timed in the
+    same rounds: the ratio of the times is `of_hand`. Prints the row; `durations` as in `timed`."""
+    ratios, mine, other, of_hand = [], [], [], []
     for _ in range(rounds):
         a, b = timed(ours, **durations), timed(theirs, **durations)
+        if by_hand is not None:
+            of_hand.append(timed(by_hand, **durations) / a)
         mine.append(a)
         other.append(b)
         ratios.append((moved / a) / (base / b))
@@ -38,5 +42,7 @@ def compare(
         "torch_us": round(statistics.median(other) * 1e3, 2),
         "tbps": round(moved / statistics.median(mine) * 1e-9, 3),
     }
+    if of_hand:
+        row["of_hand"] = round(statistics.median(of_hand), 4)
     print(json.dumps(row), flush=True)
     return row

@@ -1,17 +1,20 @@
 """Row kernels at every length from 256 to 262144, both dtypes, beside PyTorch's copy; `bench/rows.py --cells` runs it.
 
 Each cell is verified in the process that times it: the first and the last rows against float64, and rows with infinities,
-NaN and huge values. Builds are made first, a process for each kernel.
+NaN and huge values. Builds are made first, a process for each kernel. `--beside` names a shared library of hand-written kernels, timed in
+the same rounds: `rows_run(i, x, weight, bias, y, rows, columns, eps, 0, stream)` launches entry `i` of `rows_count()`, and an operation and
+dtype (`rows_text(i)` begins with them) have an entry for each length.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -151,9 +154,49 @@ def special(columns: int, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype)
 
 
-def cells(rounds: int, jobs: int, columns: list[int] | None = None) -> list[dict[str, object]]:
+class ByHand:
+    """The kernels of a library as calls."""
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(str(Path(path).resolve()))
+        self.library.rows_text.restype = ctypes.c_char_p
+        pointers = [ctypes.c_void_p] * 4
+        self.library.rows_run.argtypes = [
+            ctypes.c_int, *pointers, ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_int, ctypes.c_void_p,
+        ]  # fmt: skip
+        self.entries: dict[tuple[str, str, int], int] = {}
+        lengths: dict[tuple[str, str], Iterator[int]] = {}
+        for i in range(self.library.rows_count()):
+            operation, dtype = self.library.rows_text(i).decode().split(", ")[:2]
+            left = lengths.setdefault((operation, dtype), iter(ROWS))
+            self.entries[operation, dtype, next(left)] = i
+
+    def call(
+        self, kernel: str, dtype: str, tensors: tuple[torch.Tensor, ...]
+    ) -> Callable[[], None] | None:
+        """The launch for `tensors` x, weight, bias, y; None where the library has no such kernel."""
+        rows, columns = tensors[0].shape
+        operation = kernel.split("_")[0].upper()
+        entry = self.entries.get((operation, dtype, columns))
+        if entry is None:
+            return None
+        places = [tensor.data_ptr() for tensor in tensors]
+        stream = torch.cuda.current_stream().cuda_stream
+        eps = 1e-6 if kernel == "rms_norm" else 1e-5
+
+        def run() -> None:
+            if self.library.rows_run(entry, *places, rows, columns, eps, 0, stream) != 0:
+                raise SystemExit(f"the hand-written {kernel} {dtype} {columns} failed")
+
+        return run
+
+
+def cells(
+    rounds: int, jobs: int, columns: list[int] | None = None, beside: str | None = None
+) -> list[dict[str, object]]:
     """Every cell: verified, then interleaved with the copy, the median of the ratios within a round."""
     launchers = built(jobs)
+    by_hand = ByHand(beside) if beside else None
     table: list[dict[str, object]] = []
     for c, count in ROWS.items():
         if columns and c not in columns:
@@ -181,7 +224,14 @@ def cells(rounds: int, jobs: int, columns: list[int] | None = None) -> list[dict
                 base = 2.0 * x.numel() * x.element_size()
                 moved = x.numel() * (x.element_size() + y.element_size())
                 copy = partial(z.copy_, x)
-                table.append(compare(what, ours, copy, moved, base, rounds, warmup=15, rep=60))
+                hand = by_hand.call(kernel, name, (x, w, b, y)) if by_hand else None
+                if hand is not None:
+                    y.fill_(7.0)
+                    hand()
+                    verify(f"{what} by hand", y[:EDGE], expected(kernel, x[:EDGE], w, b))
+                table.append(
+                    compare(what, ours, copy, moved, base, rounds, hand, warmup=15, rep=60)
+                )
             del x, z
             torch.cuda.empty_cache()
     return table

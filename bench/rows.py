@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--cells", action="store_true", help="lengths from 256 to 262144 instead")
     parser.add_argument("--columns", help="only these lengths of --cells")
+    parser.add_argument("--beside", help="with --cells: a library of hand-written kernels")
     parser.add_argument("--jobs", type=int, default=16)
     options = parser.parse_args()
     shapes = [(8192, 8192), (32768, 1024)]
@@ -153,7 +154,7 @@ def main() -> None:
         ]
     if options.cells:
         wanted = [int(c) for c in options.columns.split(",")] if options.columns else None
-        table = cells(min(options.rounds, 3), options.jobs, wanted)
+        table = cells(options.rounds, options.jobs, wanted, options.beside)
         print(as_table(table))
     else:
         table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)

@@ -1,8 +1,8 @@
 """Calls of known forms in C: an extension of CPython (`templates/python/fast_call.cc`), built by the host compiler once for a Python,
 a compiler and a machine, and kept in the cache.
 
-It does what `tilec.calling.repeated` does in Python, and is not needed for a result. It is taken where `TILEC_FAST_CALL` is 1 and there are
-a compiler and `Python.h`: it has been run with stand-ins for PyTorch alone.
+It does what `tilec.calling.repeated` does in Python, and is not needed for a result. It is taken where there are a compiler and `Python.h`,
+unless `TILEC_FAST_CALL` is 0.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _FLAGS = (
 
 @cache
 def extension() -> Any | None:
-    """The extension; None where it is not switched on, or cannot be built or loaded."""
-    if os.environ.get("TILEC_FAST_CALL") != "1" or sys.implementation.name != "cpython":
+    """The extension; None where it is switched off, or cannot be built or loaded."""
+    if os.environ.get("TILEC_FAST_CALL") == "0" or sys.implementation.name != "cpython":
         return None
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None  # it relies on the lock of the interpreter
