@@ -128,8 +128,10 @@ def survive(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def tuned_and_untuned(shape: tuple[int, int, int], choice: Mapping[str, Any]) -> dict[str, float]:
-    """Medians in µs of the tuned and the untuned kernel, measured in turn in this process."""
+def tuned_and_untuned(
+    path: str, kernel_name: str, numbers: Mapping[str, Any], choice: Mapping[str, Any]
+) -> dict[str, float]:
+    """Medians in µs of the tuned and the untuned kernel of `path`, measured in turn in this process, for sizes and scalars by name."""
     from contextlib import ExitStack
 
     from tilec.compiler import compile_file
@@ -143,16 +145,20 @@ def tuned_and_untuned(shape: tuple[int, int, int], choice: Mapping[str, Any]) ->
 
     cache = default_cache()
     toolchain = find_toolchain(cache=cache)
-    sizes = CallSizes(dict(zip("MNK", shape, strict=True)))
     with ExitStack() as stack:
         gpu = stack.enter_context(open_gpu())
         flush = bench.prepare_flush(gpu, toolchain, cache)
         stack.callback(flush.free)
         calls = []
         for values in (choice, {}):
-            compiled = compile_file("gemm.tile", archs=(gpu.arch,), choices={"gemm": values})
+            compiled = compile_file(
+                path, kernel=kernel_name, archs=(gpu.arch,), choices={kernel_name: values}
+            )
             (kernel,) = compiled.kernels
-            arrays = make_inputs(kernel.program, sizes.numbers, {}, 0)
+            scalars = {n: v for n, v in numbers.items() if isinstance(v, float)}
+            dims = {n: v for n, v in numbers.items() if n not in scalars}
+            sizes = CallSizes(dims, scalars)
+            arrays = make_inputs(kernel.program, dims, scalars, 0)
             blob = compile_cubin(compiled.cu, gpu.arch, toolchain=toolchain, cache=cache).blob
             call = prepare_call(gpu, kernel.plan, gpu.load(blob), sizes, arrays)
             calls.append(stack.enter_context(call).launch)
@@ -192,7 +198,8 @@ def tune(options: argparse.Namespace, shape: tuple[int, int, int]) -> dict[str, 
         "seconds": round(seconds, 1),
     }
     if options.device == "gpu":
-        times = tuned_and_untuned(shape, found.best.choice)
+        sizes = dict(zip("MNK", shape, strict=True))
+        times = tuned_and_untuned("gemm.tile", "gemm", sizes, found.best.choice)
         operations = 2.0 * shape[0] * shape[1] * shape[2]
         result |= {n: round(v, 2) for n, v in times.items()}
         result["tuned_tflops"] = round(operations / times["tuned_us"] / 1e6, 1)

@@ -75,13 +75,10 @@ def test_defaults_options_and_origins() -> None:
     assert dict(plain.origin)["B"] == "default"
 
 
-def test_auto_takes_the_first_tuned_value_else_the_rule() -> None:
-    assert (
-        candidate(
-            kernel("B = auto", "i in parallel(N by B)", clauses="    tune B in (256, 512)\n")
-        ).values["B"]
-        == 256
-    )
+def test_auto_follows_the_rule_whatever_is_tuned() -> None:
+    for clauses in ("", "    tune B in (256, 512)\n"):
+        one = candidate(kernel("B = auto", "i in parallel(N by B)", clauses=clauses))
+        assert one.values["B"] == 1024
     assert candidate(kernel("B = auto", "i in parallel(N by B)")).values["B"] == 1024
     two = candidate(kernel("A = auto, B = auto", "i, j in parallel(N by A, N by B)"))
     assert (two.values["A"], two.values["B"]) == (32, 128)

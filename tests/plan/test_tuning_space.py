@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tilec.compiler import analyse_file
 from tilec.ir.dtypes import BF16, F16
 from tilec.plan.candidate import Candidate
 from tilec.plan.parameters import TuningSpace, candidates, make_candidate, tuning_space
@@ -11,6 +14,8 @@ from tilec.source.diagnostics import Sink
 from tilec.source.text import Source
 from tilec.syntax import ast
 from tilec.syntax.loading import load_source
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 TEXT = """\
 const LIMIT = 128
@@ -106,3 +111,14 @@ def test_a_choice_of_what_is_not_there_changes_nothing() -> None:
     one = make_candidate(kernel, files.scope(files.main), {}, Sink())
     assert one is not None
     assert one.with_choice({"Z": 3}) == one
+
+
+@pytest.mark.parametrize("clause", ["", "tune BM in (192, 256), BN in (32, 96) key (S, T)"])
+def test_what_is_tuned_changes_nothing_without_a_tuner(clause: str, tmp_path: Path) -> None:
+    """Tile sizes that the target's table tries in turn, the first of which a list need not have."""
+    text = (SAMPLES / "attention.tile").read_text(encoding="utf-8")
+    given = tmp_path / "attention.tile"
+    given.write_text(text.replace("    require", f"    {clause}\n    require", 1))
+    _, (found,), _ = analyse_file(str(given), arch="sm_90a")
+    _, (plain,), _ = analyse_file(str(SAMPLES / "attention.tile"), arch="sm_90a")
+    assert found.candidate.values == plain.candidate.values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilec.runtime.verify import Case, Tolerance, interpreted
 from tilec.source.diagnostics import TileError
 from tilec.tuning import oracle
 from tilec.tuning.oracle import load_oracle, prepare_oracle
+from tilec.tuning.worker import chosen_case
 
 GEMM = """\
 kernel gemm[BM = 16, BN = 16, BK = 16](a: {T}[M, K], b: {T}[K, N]) -> c: {T}[M, N]:
@@ -142,3 +144,48 @@ def test_nothing_to_verify_against_is_a_message(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TileError) as caught:
         prepare_oracle(case, Tolerance())
     assert caught.value.diagnostics[0].code == "E0925"
+
+
+PARTS = """\
+kernel parts[BC = 32](x: f32[R, C]) -> y: f32[R]:
+    tune BC in (16, 32)
+    for r in parallel(R by 8):
+        acc = zeros(f32, r)
+        for c in range(C by BC):
+            acc += sum(x[r, c], axis=1).to(bf16).to(f32)
+        y[r] = acc
+    check y == sum(x, axis=1)
+"""
+
+
+def test_a_candidate_that_rounds_other_numbers_has_its_own_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows whose halves cancel in a tile of 32 columns, a tile of 16 rounds the halves."""
+    case = case_of(PARTS, R=40, C=32)
+    halves = np.float32(6.2) + np.arange(40, dtype=np.float32)[:, None] / 64
+    case.arrays["x"][:, :16] = halves
+    case.arrays["x"][:, 16:] = -halves - np.float32(0.01)
+    setup = SimpleNamespace(file="a.tile", kernel="parts", defines={}, arch="sm_90")
+    other = chosen_case(setup, case, {"BC": 16})  # type: ignore[arg-type]
+    outputs = right(other)
+    prepare_oracle(case, Tolerance()).save(tmp_path)
+    for judged in (prepare_oracle(case, Tolerance()), load_oracle(case, tmp_path)):
+        assert judged is not None
+        assert "elements of `y` are wrong" in judged.judge(outputs)
+        assert judged.judge_as(other, outputs) == ""
+        wrong = {"y": outputs["y"] + np.float32(2.0)}
+        assert "40 of 40 elements of `y` are wrong" in judged.judge_as(other, wrong)
+    # elements that the sample does not hold are compared with the check, by the candidate's own bounds
+    sampled = verify.interpreter_bounds(other)
+    few = np.where(np.arange(40) < 8, sampled.errors["y"], np.inf).astype(np.float32)
+    partly = verify.Bounds(sampled.values, {"y": few}, "", False)
+    monkeypatch.setattr(oracle, "interpreter_bounds", lambda c: partly)
+    judged = load_oracle(case, tmp_path)
+    assert judged is not None
+    assert judged.judge_as(other, outputs) == ""
+    outputs["y"][39] += np.float32(8.0)
+    partly.values["y"] = right(other)["y"]
+    assert "1 of 40 elements" in judged.judge_as(other, outputs)
+    exact = prepare_oracle(case, Tolerance(atol=0.001))
+    assert exact.judge_as(other, outputs) == exact.judge(outputs) != ""

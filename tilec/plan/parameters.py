@@ -452,10 +452,10 @@ def _choose(
             _same_kind(planner, bracket, given[name])
         return
     if _is_auto(bracket):
-        if name in tuned.first and automatic.get(name) not in tuned.values[name]:
-            planner.values[name], planner.origin[name] = tuned.first[name], "auto"
-        elif name in automatic:
+        if name in automatic:  # whatever `tune` lists: it must not change what is not tuned
             planner.values[name], planner.origin[name] = automatic[name], "auto"
+        elif name in tuned.first:
+            planner.values[name], planner.origin[name] = tuned.first[name], "auto"
         else:
             sink.error(
                 "E0215",

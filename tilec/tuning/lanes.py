@@ -52,7 +52,10 @@ def measure_all(
     """Measure candidates as they come, each in the first lane that is free. `best` and `note` are called by this thread alone."""
     if len(lanes) == 1:
         for ready in work:
-            note(ready, lanes[0].measure(Measure(ready.plan, ready.code, best())))
+            note(
+                ready,
+                lanes[0].measure(Measure(ready.plan, ready.code, best(), choice=ready.choice)),
+            )
         return
     free: queue.Queue[Lane] = queue.Queue()
     done: queue.Queue[tuple[Ready, Measured | BaseException]] = queue.Queue()
@@ -81,7 +84,9 @@ def measure_all(
             while not done.empty():
                 take(block=False)
                 pending -= 1
-            pool.submit(run, lane, ready, Measure(ready.plan, ready.code, best()))
+            pool.submit(
+                run, lane, ready, Measure(ready.plan, ready.code, best(), choice=ready.choice)
+            )
             pending += 1
         for _ in range(pending):
             take(block=True)

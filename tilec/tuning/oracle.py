@@ -3,6 +3,10 @@
 `tilec.runtime.verify` compares one result with every oracle, and evaluates them each time. Here they are evaluated once; the element
 must lie in the interpreter's interval and in that of the `check` clause. Where the interpreter ran a sample of the instances only,
 the others are held to the check within SLACK times the greatest bound of the sample: every element is compared.
+
+The bounds are those of the untuned program. Where a program rounds in between, as to the 16-bit operand of a second product, other tile sizes
+round other numbers, and have other bounds: what lies outside is judged again by the candidate's own (`Oracle.judge_as`), for which the
+values of the check are kept.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ _BLOCK = 1 << 21
 
 
 _PARTS = ("low", "high", "free")
+_CHECKED = ("values", "covered")
 _COMPLETE = "complete"
 
 
@@ -87,18 +92,60 @@ class _Expected:
         return count, first
 
 
-class Oracle:
-    """Judges the outputs of one call. Made by `prepare_oracle`, or by `load_oracle` from what `save` wrote."""
+@dataclass
+class _Checked:
+    """What the check clause says of one output, flat: in single precision where the output has 16 bits or fewer. Nothing where not
+    `covered`."""
 
-    def __init__(self, case: Case, expected: Mapping[str, _Expected]) -> None:
+    values: Array
+    covered: Array
+
+    @classmethod
+    def empty(cls, size: int, dtype: DType) -> _Checked:
+        """Nothing is covered."""
+        kind: Any = np.int64
+        if dtype.is_float:
+            kind = np.float64 if dtype.bits >= 32 else np.float32
+        return cls(np.zeros(size, kind), np.zeros(size, np.bool_))
+
+
+class Oracle:
+    """Judges the outputs of one call. Made by `prepare_oracle`, or by `load_oracle` from what `save` wrote. `checked`: by output, where
+    bounds and no tolerances are what it is compared within."""
+
+    def __init__(
+        self, case: Case, expected: Mapping[str, _Expected], checked: Mapping[str, _Checked]
+    ) -> None:
         self.case = case
         self.expected = expected
+        self.checked = checked
 
     def judge(self, outputs: Mapping[str, Array]) -> str:
         """Empty if every element of every output is as it must be, else a sentence about the first output that is not."""
+        return self._judge(outputs, self.expected)
+
+    def judge_as(self, case: Case, outputs: Mapping[str, Array]) -> str:
+        """The same by the bounds of `case`, which is the same call of the program with other tile sizes."""
+        bounds = interpreter_bounds(case)
+        expected = dict(self.expected)
+        for tensor in case.written:
+            name = tensor.name
+            checked = self.checked.get(name)
+            if checked is None or name not in bounds.errors:
+                continue  # within tolerances, or nothing is known of it
+            kept = expected[name] = _from_interpreter(case, name, bounds, Tolerance())
+            outside = _outside(bounds.errors[name], bounds.complete)
+            for start in range(0, checked.values.size, _BLOCK):
+                part = slice(start, start + _BLOCK)
+                values = checked.values[part]
+                bound = _bound(bounds.errors[name].reshape(-1)[part], outside, values)
+                kept.narrow(start, values, np.where(checked.covered[part], bound, np.inf))
+        return self._judge(outputs, expected)
+
+    def _judge(self, outputs: Mapping[str, Array], expected: Mapping[str, _Expected]) -> str:
         for tensor in self.case.written:
             stored = elements(tensor, self.case.sizes, outputs[tensor.name])
-            kept = self.expected[tensor.name]
+            kept = expected[tensor.name]
             count, first = kept.wrong(stored)
             if count:
                 place = ", ".join(str(int(n)) for n in np.unravel_index(first, stored.shape))
@@ -115,6 +162,9 @@ class Oracle:
         for name, kept in self.expected.items():
             for part in _PARTS:
                 np.save(folder / f"{name}.{part}.npy", getattr(kept, part))
+        for name, checked in self.checked.items():
+            for part in _CHECKED:
+                np.save(folder / f"{name}.{part}.npy", getattr(checked, part))
         (folder / _COMPLETE).touch()
 
 
@@ -122,11 +172,14 @@ def load_oracle(case: Case, folder: Path) -> Oracle | None:
     """What `save` kept for the same case; None where it kept nothing."""
     if not (folder / _COMPLETE).exists():
         return None
-    expected = {}
+    expected, checked = {}, {}
     for tensor in case.written:
         low, high, free = (np.load(folder / f"{tensor.name}.{part}.npy") for part in _PARTS)
         expected[tensor.name] = _Expected(tensor.dtype, low, high, free)
-    return Oracle(case, expected)
+        files = [folder / f"{tensor.name}.{part}.npy" for part in _CHECKED]
+        if all(file.exists() for file in files):
+            checked[tensor.name] = _Checked(*map(np.load, files))
+    return Oracle(case, expected, checked)
 
 
 def prepare_oracle(case: Case, tolerance: Tolerance) -> Oracle:
@@ -135,35 +188,52 @@ def prepare_oracle(case: Case, tolerance: Tolerance) -> Oracle:
     bounds = interpreter_bounds(case)
     expected: dict[str, _Expected] = {}
     for tensor in case.written:
-        dtype = tensor.dtype
-        shape = elements(tensor, case.sizes, _template(case, tensor.name)).shape
-        kind: Any = np.int64
-        if dtype.is_float:
-            kind = np.float64 if dtype.bits == 64 else np.float32
-        size = int(np.prod(shape, dtype=np.int64))
-        ends = (-np.inf, np.inf) if dtype.is_float else (0, 0)
-        kept = _Expected(
-            dtype,
-            np.full(size, ends[0], kind),
-            np.full(size, ends[1], kind),
-            np.ones(size, np.bool_),
-        )
-        expected[tensor.name] = kept
-        if tensor.name in bounds.values:
-            values = bounds.values.pop(tensor.name).reshape(-1)
-            errors = bounds.errors[tensor.name].reshape(-1)
-            for start in range(0, size, _BLOCK):
-                part = slice(start, start + _BLOCK)
-                found = _loosened(values[part], errors[part].astype(np.float64), tolerance)
-                kept.narrow(start, values[part], found)
-    checked = _add_check(case, bounds, tolerance, expected)
-    if not checked and not bounds.errors:
+        expected[tensor.name] = _from_interpreter(case, tensor.name, bounds, tolerance)
+    checked: dict[str, _Checked] = {}
+    found = _add_check(case, bounds, tolerance, expected, checked)
+    if not found and not bounds.errors:
         raise fail(
             "E0925",
             f"nothing to verify `{case.program.name}` against",
             note=bounds.problem or "there is no check clause",
         )
-    return Oracle(case, expected)
+    return Oracle(case, expected, checked)
+
+
+def _from_interpreter(case: Case, name: str, bounds: Bounds, tolerance: Tolerance) -> _Expected:
+    """What the interpreter says of an output, whose values in `bounds` are given up."""
+    tensor = case.program.tensor(name)
+    dtype = tensor.dtype
+    shape = elements(tensor, case.sizes, _template(case, name)).shape
+    kind: Any = np.int64
+    if dtype.is_float:
+        kind = np.float64 if dtype.bits == 64 else np.float32
+    size = int(np.prod(shape, dtype=np.int64))
+    ends = (-np.inf, np.inf) if dtype.is_float else (0, 0)
+    kept = _Expected(
+        dtype, np.full(size, ends[0], kind), np.full(size, ends[1], kind), np.ones(size, np.bool_)
+    )
+    if name in bounds.values:
+        values = bounds.values.pop(name).reshape(-1)
+        errors = bounds.errors[name].reshape(-1)
+        for start in range(0, size, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            found = _loosened(values[part], errors[part].astype(np.float64), tolerance)
+            kept.narrow(start, values[part], found)
+    return kept
+
+
+def _bound(errors: Array, outside: float, values: Array) -> Array:
+    """The bound of these `errors` about the check's `values`, `outside` where the interpreter says nothing. Another evaluation in float64
+    differs by a few of its own roundings, and `values` may be kept in single precision."""
+    own = errors.astype(np.float64)
+    own = np.where(np.isfinite(own), own, outside)
+    if values.dtype.kind != "f":
+        return own * (1 + 2.0**-20)
+    unit = 2.0**-40 if values.dtype == np.float64 else 2.0**-23
+    return own * (1 + 2.0**-20) + unit * np.abs(
+        np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
+    )
 
 
 def _template(case: Case, name: str) -> Array:
@@ -180,9 +250,13 @@ def _loosened(values: Array, errors: Array, tolerance: Tolerance) -> Array:
 
 
 def _add_check(
-    case: Case, bounds: Bounds, tolerance: Tolerance, expected: Mapping[str, _Expected]
+    case: Case,
+    bounds: Bounds,
+    tolerance: Tolerance,
+    expected: Mapping[str, _Expected],
+    checked: dict[str, _Checked],
 ) -> bool:
-    """Intersect with the check clause; whether there was one that could be evaluated."""
+    """Intersect with the check clause, and keep what it says; whether there was one that could be evaluated."""
     outside = {n: _outside(e, bounds.complete) for n, e in bounds.errors.items()}
     blocks = check_blocks(
         case.kernel,
@@ -213,15 +287,19 @@ def _add_check(
                         )
                 elif errors is not None:
                     at = start + first
-                    own = errors.reshape(-1)[at : at + part.size].astype(np.float64)
-                    own = np.where(np.isfinite(own), own, outside[block.name])
-                    # the order of a float64 evaluation differs by a few of its own roundings
-                    size = np.abs(np.nan_to_num(part.astype(np.float64), posinf=0, neginf=0))
-                    bound = own * (1 + 2.0**-20) + (
-                        2.0**-40 * size if part.dtype.kind == "f" else 0
+                    own = errors.reshape(-1)[at : at + part.size]
+                    bound = _bound(own, outside[block.name], part)
+                    kept = checked.setdefault(
+                        block.name,
+                        _Checked.empty(errors.size, case.program.tensor(block.name).dtype),
                     )
+                    kept.values[at : at + part.size] = part
+                    kept.covered[at : at + part.size] = True
                 if covered is not None:
-                    bound = np.where(covered[first : first + _BLOCK], bound, np.inf)
+                    seen = covered[first : first + _BLOCK]
+                    bound = np.where(seen, bound, np.inf)
+                    if not used.given and errors is not None:
+                        kept.covered[at : at + part.size] = seen
                 expected[block.name].narrow(start + first, part, bound)
     except TileError as error:
         if not bounds.errors or any(d.code != "E0906" for d in error.diagnostics):

@@ -6,10 +6,11 @@ import pickle
 import select
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tilec.ir.launch import LaunchPlan
+from tilec.plan.candidate import Choice
 from tilec.runtime.arguments import CallSizes
 from tilec.source.diagnostics import Diagnostic
 from tilec.tuning.records import Status
@@ -45,12 +46,13 @@ class Ready:
 @dataclass(frozen=True)
 class Measure:
     """One candidate: machine code, or the text for the emulator. `best` is the fastest so far in µs: what is clearly slower is timed
-    only briefly. `final` has been verified, and is timed at length."""
+    only briefly. `final` has been verified, and is timed at length. `choice` is what the candidate was compiled with."""
 
     plan: LaunchPlan
     code: bytes
     best: float | None = None
     final: bool = False
+    choice: Choice = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tilec.emulator.machine import Emulator
 from tilec.ir.launch import LaunchPlan
+from tilec.plan.candidate import Choice
 from tilec.runtime import bench
 from tilec.runtime.device import Gpu, open_gpu
 from tilec.runtime.gpu_run import DeviceCall, prepare_call
@@ -92,6 +94,20 @@ def make_case(setup: Setup) -> Case:
     return Case(item.program, files, item.syntax, sizes, arrays, setup.seed)
 
 
+def chosen_case(setup: Setup, case: Case, choice: Choice) -> Case:
+    """The same call of the program as a candidate of this choice was compiled from."""
+    from tilec.compiler import analyse_file
+
+    files, (item,), _ = analyse_file(
+        setup.file,
+        kernel=setup.kernel,
+        defines=setup.defines,
+        arch=setup.arch,
+        choices={setup.kernel: choice},
+    )
+    return replace(case, program=item.program, files=files, kernel=item.syntax)
+
+
 class Bench:
     """Everything that one candidate after another is measured with."""
 
@@ -99,6 +115,7 @@ class Bench:
         self.gpu: Gpu | Emulator = (
             stack.enter_context(open_gpu()) if setup.device == "gpu" else Emulator(setup.arch)
         )
+        self.setup = setup
         self.case = make_case(setup)
         self.oracle = self._oracle(setup)
         self.flush: bench.CacheFlush | None = None
@@ -179,7 +196,10 @@ class Bench:
             return ""
         outputs = call.results()
         call.check_surroundings()
-        return self.oracle.judge(outputs)
+        wrong = self.oracle.judge(outputs)
+        if not wrong or not request.choice:
+            return wrong
+        return self.oracle.judge_as(chosen_case(self.setup, self.case, request.choice), outputs)
 
     def _time(self, call: DeviceCall, request: Measure) -> list[float]:
         if not call.launches:
