@@ -277,6 +277,19 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
 }
 //@ end
 
+//@ primitive combine_partials_before
+/// The same of the first `before` of them alone, the neutral element where there are none.
+template <class Op, int kCount, int kStride = 1, class T>
+__device__ __forceinline__ T combine_partials_before(const T* partials, int before) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount - 1; ++i) {
+    if (i < before) total = Op::combine(total, partials[i * kStride]);
+  }
+  return total;
+}
+//@ end
+
 //@ primitive combine_partials_by_lanes needs lane_id lane_reduce
 /// Op over kCount values by the lanes of a warp: the same bits in every thread.
 template <class Op, int kCount, class T>
@@ -287,6 +300,19 @@ __device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
     if (i + 32 <= kCount || i + lane_id() < kCount) {
       total = Op::combine(total, partials[i + lane_id()]);
     }
+  }
+  return lane_reduce<Op, 32>(total);
+}
+//@ end
+
+//@ primitive combine_partials_before_by_lanes needs lane_id lane_reduce
+/// combine_partials_before by the lanes of a warp: the same bits in each of them.
+template <class Op, int kCount, class T>
+__device__ __forceinline__ T combine_partials_before_by_lanes(const T* partials, int before) {
+  T total = Op::identity();
+#pragma unroll
+  for (int i = 0; i < kCount; i += 32) {
+    if (i + lane_id() < before) total = Op::combine(total, partials[i + lane_id()]);
   }
   return lane_reduce<Op, 32>(total);
 }

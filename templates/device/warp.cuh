@@ -351,6 +351,15 @@ __device__ __forceinline__ T lane_scan(T x) {
 }
 //@ end
 
+//@ primitive lane_scan_before needs lane_scan shuffle_up lane_id
+/// The same of the lanes before this one: the neutral element in the first.
+template <class Op, int kLanes, int kStride = 1, class T>
+__device__ __forceinline__ T lane_scan_before(T x) {
+  const T below = shuffle_up(lane_scan<Op, kLanes, kStride>(x), kStride);
+  return lane_id() / kStride % kLanes == 0 ? Op::identity() : below;
+}
+//@ end
+
 //@ primitive group_scan_offset
 /// What a scan over kWarps warps has to put in front of this warp's values: Op over the totals of
 /// the warps before it. `total` is this warp's, the same in all lanes; scratch as in group_reduce.

@@ -310,6 +310,24 @@ inline T combine_partials(const SharedArray<T, N>& partials, int line = __builti
 }
 //@ end
 
+//@ primitive combine_partials_before needs SharedPointer SharedArray
+template <class Op, int kCount, int kStride = 1, class T>
+inline T combine_partials_before(const SharedPointer<T>& partials, int before,
+                                 int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  T total = Op::identity();
+  for (int i = 0; i < before && i < kCount; ++i) {
+    total = Op::combine(total, (partials + i * kStride).get());
+  }
+  return total;
+}
+template <class Op, int kCount, int kStride = 1, class T, int N>
+inline T combine_partials_before(const SharedArray<T, N>& partials, int before,
+                                 int line = __builtin_LINE()) {
+  return combine_partials_before<Op, kCount, kStride>(partials.at(0, line), before, line);
+}
+//@ end
+
 //@ primitive combine_partials_by_lanes needs SharedPointer SharedArray lane_id lane_reduce
 template <class Op, int kCount, class T>
 inline T combine_partials_by_lanes(const SharedPointer<T>& partials, int line = __builtin_LINE()) {
@@ -321,6 +339,24 @@ inline T combine_partials_by_lanes(const SharedPointer<T>& partials, int line = 
 template <class Op, int kCount, class T, int N>
 inline T combine_partials_by_lanes(const SharedArray<T, N>& partials, int line = __builtin_LINE()) {
   return combine_partials_by_lanes<Op, kCount>(partials.at(0, line), line);
+}
+//@ end
+
+//@ primitive combine_partials_before_by_lanes needs SharedPointer SharedArray lane_id lane_reduce
+template <class Op, int kCount, class T>
+inline T combine_partials_before_by_lanes(const SharedPointer<T>& partials, int before,
+                                          int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  T total = Op::identity();
+  for (int i = lane_id(); i < before && i < kCount; i += 32) {
+    total = Op::combine(total, (partials + i).get());
+  }
+  return lane_reduce<Op, 32>(total, line);
+}
+template <class Op, int kCount, class T, int N>
+inline T combine_partials_before_by_lanes(const SharedArray<T, N>& partials, int before,
+                                          int line = __builtin_LINE()) {
+  return combine_partials_before_by_lanes<Op, kCount>(partials.at(0, line), before, line);
 }
 //@ end
 

@@ -205,6 +205,24 @@ inline T lane_scan(T x, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive lane_scan_before needs exchange lane_id
+template <class Op, int kLanes, int kStride = 1, class T>
+inline T lane_scan_before(T x, int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  // One lane after the other, in the tree's order of the device: pairs, pairs of pairs.
+  const int place = lane_id() / kStride % kLanes;
+  T through = x;
+  for (int distance = 1; distance < kLanes; distance *= 2) {
+    const int from = place >= distance ? lane_id() - distance * kStride : lane_id();
+    const T other = exchange(~0u, through, from, "`lane_scan_before`");
+    if (place >= distance) through = Op::combine(other, through);
+  }
+  const int from = place > 0 ? lane_id() - kStride : lane_id();
+  const T before = exchange(~0u, through, from, "`lane_scan_before`");
+  return place > 0 ? before : Op::identity();
+}
+//@ end
+
 //@ primitive group_reduce_with needs SharedPointer shared_place
 template <int kWarps, class T, class Scratch, class Combine>
 inline T group_reduce_with(T x, const Scratch& scratch, int warp, int lane, Combine combine,

@@ -29,9 +29,9 @@ CASES = {
         t = s[:, None] + s[None, :]
         y[:, :] = t + t.T * sum(t, axis=1)[None, :]
 """,
-    "E0512": """kernel k(x: f32[R, 64]) -> y: f32[R, 64]:
-    for r in parallel(R):
-        y[r, :] = cumsum(x[r, :], axis=0)
+    "E0512": """kernel k(x: f16[M, 32], w: f16[32, 64]) -> y: f32[M, 64]:
+    for i in parallel(M by 64):
+        y[i, :] = cumsum(x[i, :] @ w[:, :], axis=1)
 """,
     "E0513": """kernel k(x: i8[R, 64]) -> y: i4[R, 64]:
     for r in parallel(R):

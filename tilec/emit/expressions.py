@@ -185,8 +185,9 @@ class Renderer:
             case k.LaneReduce():
                 lanes = self.constants[expr.axis, "lanes"] if expr.axis else str(expr.lanes)
                 stride = f", {expr.stride}" if expr.stride > 1 else ""
+                form = "lane_scan_before" if expr.before else "lane_reduce"
                 return Text(
-                    f"lane_reduce<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})"
+                    f"{form}<{reduction(expr.op, expr.rep)}, {lanes}{stride}>({self.expr(expr.arg)})"
                 )
             case k.WarpCombine():
                 count, stride = self.expr(expr.count), self.expr(expr.stride)
@@ -195,8 +196,12 @@ class Renderer:
                 at = f"shared.{expr.buffer}" + (f" + {offset}" if offset != "0" else "")
                 if expr.relative is not None:
                     return self._relative(expr.relative, at, count)
-                function = "combine_partials_by_lanes" if expr.by_lanes else "combine_partials"
-                return Text(f"{function}<{reduction(expr.op, expr.rep)}, {count}{step}>({at})")
+                form = "_before" if expr.before is not None else ""
+                function = f"combine_partials{form}{'_by_lanes' if expr.by_lanes else ''}"
+                arguments = at if expr.before is None else f"{at}, {self.expr(expr.before)}"
+                return Text(
+                    f"{function}<{reduction(expr.op, expr.rep)}, {count}{step}>({arguments})"
+                )
             case k.Identity():
                 return Text(f"{reduction(expr.op, expr.rep)}::identity()")
             case k.Apply():

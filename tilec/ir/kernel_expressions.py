@@ -88,8 +88,8 @@ class Apply:
 
 @dataclass(frozen=True)
 class LaneReduce:
-    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result. `axis` names the axis whose
-    constant says how many, "" where `lanes` is fixed."""
+    """Reduction over `lanes` lanes whose numbers differ by multiples of `stride`; all get the result, or each that of the lanes `before`
+    it. `axis` names the axis whose constant says how many, "" where `lanes` is fixed."""
 
     op: str
     arg: Expr
@@ -97,6 +97,7 @@ class LaneReduce:
     axis: str
     lanes: int
     stride: int
+    before: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Relative:
 @dataclass(frozen=True)
 class WarpCombine:
     """Reduction of the partials that the warps of the axis left in `buffer`, in fixed order; `by_lanes`: of many, by the lanes of
-    each warp."""
+    each warp; `before`: of the first so many alone."""
 
     op: str
     buffer: str
@@ -126,6 +127,7 @@ class WarpCombine:
     rep: DType
     by_lanes: bool = False
     relative: Relative | None = None
+    before: Expr | None = None
 
 
 Expr: TypeAlias = (

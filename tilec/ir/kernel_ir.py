@@ -151,6 +151,10 @@ class Accumulate(Op):
     value: Expr
     first: Expr | None = None
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return shared_reads(self.value)
+
 
 @dataclass(frozen=True)
 class LoadVector(Op):

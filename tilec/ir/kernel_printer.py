@@ -92,12 +92,15 @@ def print_expr(expr: k.Expr) -> str:
         case k.Identity():
             return f"identity.{expr.op}"
         case k.LaneReduce():
-            return f"lane_reduce.{expr.op}({print_expr(expr.arg)}, lanes {expr.lanes}, stride {expr.stride})"
+            form = "lane_scan_before" if expr.before else "lane_reduce"
+            return f"{form}.{expr.op}({print_expr(expr.arg)}, lanes {expr.lanes}, stride {expr.stride})"
         case k.WarpCombine():
             own = f"shared.{expr.buffer}[{print_expr(expr.offset)}], {print_expr(expr.count)}"
             near = expr.relative
             if near is not None:
                 own += f", {near.kind} of shared.{near.buffer}[{print_expr(near.offset)}] from {print_expr(near.reference)}"
+            if expr.before is not None:
+                own += f", before {print_expr(expr.before)}"
             return f"combine.{expr.op}({own})"
         case k.Apply():
             args = [print_expr(a) for a in expr.args]

@@ -34,6 +34,7 @@ from tilec.passes.levels import (
     least_cta,
     levels,
     registers_of_rows,
+    registers_of_scan,
     registers_of_tiles,
     resident_ctas,
     takes_queue,
@@ -254,6 +255,8 @@ class Assignment:
     def _clusters(self, width: int) -> list[tuple[int, int, int]]:
         """(threads, vectors, CTAs) of the clusters that hold a row which is read more than once."""
         held = self._held_words(width)
+        if any(isinstance(op, t.Scan) for op in self.ops):
+            return []  # the order of its parts is that of one CTA's threads
         if not held or len(self.slots) > 1 or self.warps is not None or self.wide == 1:
             return []
         return [
@@ -304,6 +307,9 @@ class Assignment:
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
                     bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
                     words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
+                    words += 2 * isinstance(
+                        op, t.Scan
+                    )  # what a vector adds, and what comes before it
         return words
 
     def _registers(self, axes: Mapping[int, LoopAxis]) -> int:
@@ -464,17 +470,23 @@ class Assignment:
             along = unbounded or max(
                 (c for c in self.axes.of_value(largest) if c is not None), key=self._capacity
             )
+            scanned = any(isinstance(op, t.Scan) and op.out is largest for op in self.ops)
             what = (
                 "a name carried by a loop"
                 if along.carried
+                else "the result of a scan"
+                if scanned
                 else "the result of a reduction or branch"
             )
+            helps = "use a smaller tile, or bound the size with `require`"
+            if scanned:
+                helps += "; or walk it in spans, `for c in range(C by 1024)`, and carry what comes before each"
             raise fail(
                 "E0601",
                 f"{what} has {self._capacity(along)} elements along `{self.names[along.number]}`, "
                 "more than registers hold",
                 largest.span if largest.span.end else self.nest.span,
-                help="use a smaller tile, or bound the size with `require`",
+                help=helps,
             )
         return Level(axes, total, 0, frozenset(streams))
 
@@ -546,6 +558,8 @@ class Assignment:
                 isinstance(op, t.Elementwise) and op.out.type.rank > 0 for op in self.ops
             )
             registers += REGISTERS_OF_LONG_WALKS if computed > LONG_WALK else 0
+        scans = sum(isinstance(op, t.Scan) for op in self.ops)
+        registers += scans * registers_of_scan(steps)
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )

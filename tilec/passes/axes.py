@@ -283,8 +283,8 @@ def _collect(
                 for found in axes.of_value(carried.entry):
                     if found is not None:
                         found.carried = True
-        if isinstance(op, t.Reduce):
-            for k in op.axes:
+        if isinstance(op, t.Reduce | t.Scan):
+            for k in op.axes if isinstance(op, t.Reduce) else (op.axis,):
                 found = axes.of(op.arg, k)
                 if found is not None:
                     found.reduced = True

@@ -185,6 +185,11 @@ def registers_of_tiles(words: int, passing: int, single: bool) -> int:
     return words + passing + REGISTERS_BESIDES + (REGISTERS_OF_SINGLES if single else 0)
 
 
+def registers_of_scan(steps: int) -> int:
+    """More of them where a scan keeps what its `steps` vectors add, and what comes before each."""
+    return 2 * steps + 8
+
+
 def resident_ctas(target: Target, threads: int, registers: int, most: int | None = None) -> int:
     """CTAs to ask an SM for, so that a thread has `registers`; `most` threads in all."""
     held = warps_by_registers(target, registers) * WARP

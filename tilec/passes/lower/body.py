@@ -497,7 +497,6 @@ def not_compiled(op: t.Op, span: Span) -> Exception:
     """The error for an op that parses and interprets but has no lowering."""
     names = {
         "Dot": ("E0510", "products (`@`)"),
-        "Scan": ("E0512", "scans (`cumsum`, `cummax`)"),
         "TopK": ("E0512", "`topk`"),
         "ReduceWith": ("E0512", "`reduce` with a function"),
         "Reshape": ("E0512", "`.reshape` of a computed tile"),

@@ -41,6 +41,7 @@ from tilec.passes.lower.questions import (
 )
 from tilec.passes.lower.rarely import announce, subtract_rarely
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
+from tilec.passes.lower.scans import lower_scan
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
@@ -186,6 +187,8 @@ class _Statements:
                 lower_reduce(context, op)
             case t.Combine():
                 lower_combine(context, op)
+            case t.Scan():
+                lower_scan(context, op)
             case t.For():
                 self.structure.loop(op)
             case t.If():

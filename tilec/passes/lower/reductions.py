@@ -109,8 +109,8 @@ def _merged(context: Context, op: t.Reduce, merge: Merge, target: k.Fragment) ->
         return False
     first = context.own_parts[merge.first.out.id]
     partials = digit.radix // 32
-    values = _push(context, merge.first, first, axis, digit, partials)
-    sums = _push(context, op, target, axis, digit, partials)
+    values = push_partials(context, merge.first, first, axis, digit, partials)
+    sums = push_partials(context, op, target, axis, digit, partials)
     context.out.append(k.Assign(first, values, span=op.span))
     context.bind_scalar(merge.first.out, k.Local(first.name, first.rep))
     for scalar in merge.again:
@@ -212,7 +212,7 @@ def _exchange(
     partials = _lanes(context, op, target, axis, digit)
     if partials == 1:
         return
-    combined = _push(context, op, target, axis, digit, partials)
+    combined = push_partials(context, op, target, axis, digit, partials)
     _each(context, target, [k.Assign(target, combined)], op)
 
 
@@ -238,9 +238,9 @@ def _lanes(
     return digit.radix
 
 
-def _push(
+def push_partials(
     context: Context,
-    op: t.Reduce,
+    op: t.Reduce | t.Scan,
     target: k.Fragment,
     axis: k.LoopAxis,
     digit: Digit,
