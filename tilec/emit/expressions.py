@@ -261,6 +261,8 @@ class Renderer:
             return Text(f"bitcast<{DEVICE[rep]}>({args[0].text})")
         if op == "indexed":
             return Text(f"Indexed<{DEVICE[rep]}>{{{args[0].text}, {args[1].text}}}")
+        if op == "lane_xor":
+            return Text(f"shuffle_xor({args[0].text}, {args[1].text})")
         if op == "index_of":
             return Text(f"{args[0].at(PRIMARY)}.index")
         if op == "offset":

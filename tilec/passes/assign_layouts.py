@@ -28,13 +28,14 @@ from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
     REGISTERS_OF_LONG_WALKS,
+    SCANNED_WORDS,
     Transport,
     cluster_levels,
     fills,
     least_cta,
     levels,
+    registers_of_parts,
     registers_of_rows,
-    registers_of_scan,
     registers_of_tiles,
     resident_ctas,
     takes_queue,
@@ -255,7 +256,7 @@ class Assignment:
     def _clusters(self, width: int) -> list[tuple[int, int, int]]:
         """(threads, vectors, CTAs) of the clusters that hold a row which is read more than once."""
         held = self._held_words(width)
-        if any(isinstance(op, t.Scan) for op in self.ops):
+        if any(isinstance(op, t.Scan | t.ReduceWith) for op in self.ops):
             return []  # the order of its parts is that of one CTA's threads
         if not held or len(self.slots) > 1 or self.warps is not None or self.wide == 1:
             return []
@@ -307,9 +308,11 @@ class Assignment:
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
                     bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
                     words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
-                    words += 2 * isinstance(
-                        op, t.Scan
-                    )  # what a vector adds, and what comes before it
+                    words += SCANNED_WORDS * isinstance(op, t.Scan)
+            if isinstance(op, t.ReduceWith) and any(
+                c is not None and c in self.slots[0] for c in self.axes.of_value(op.args[0])
+            ):
+                words += 2 * (len(op.outs) + 1)
         return words
 
     def _registers(self, axes: Mapping[int, LoopAxis]) -> int:
@@ -558,8 +561,11 @@ class Assignment:
                 isinstance(op, t.Elementwise) and op.out.type.rank > 0 for op in self.ops
             )
             registers += REGISTERS_OF_LONG_WALKS if computed > LONG_WALK else 0
-        scans = sum(isinstance(op, t.Scan) for op in self.ops)
-        registers += scans * registers_of_scan(steps)
+        for op in self.ops:
+            if isinstance(op, t.Scan):
+                registers += registers_of_parts(SCANNED_WORDS, steps)
+            elif isinstance(op, t.ReduceWith):
+                registers += 3 * registers_of_parts(len(op.outs) + 1, steps)
         return resident_ctas(
             self.target, level.threads * batch, registers, 1024 if level.streams else None
         )

@@ -174,6 +174,12 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
                 kept = [k for k in range(op.arg.type.rank) if k not in op.axes]
                 for n, k in enumerate(kept):
                     join(op.out, n, op.arg, k)
+            case t.ReduceWith():
+                kept = [k for k in range(op.args[0].type.rank) if k != op.axis]
+                for arg, out in zip(op.args, op.outs, strict=True):
+                    join_all(op.args[0], arg)
+                    for n, k in enumerate(kept):
+                        join(out, n, arg, k)
             case t.Dot():
                 rank = op.out.type.rank
                 for k in range(rank - 1):
@@ -283,9 +289,9 @@ def _collect(
                 for found in axes.of_value(carried.entry):
                     if found is not None:
                         found.carried = True
-        if isinstance(op, t.Reduce | t.Scan):
+        if isinstance(op, t.Reduce | t.Scan | t.ReduceWith):
             for k in op.axes if isinstance(op, t.Reduce) else (op.axis,):
-                found = axes.of(op.arg, k)
+                found = axes.of(op.args[0] if isinstance(op, t.ReduceWith) else op.arg, k)
                 if found is not None:
                     found.reduced = True
         if isinstance(op, t.Load | t.Store | t.Atomic):

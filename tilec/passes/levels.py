@@ -159,6 +159,10 @@ def fills(
     return "filled_ctas" in target.features and steps >= 8 and streams in filled
 
 
+SCANNED_WORDS = 2
+"""What a vector adds to a running sum, and what comes before it."""
+
+
 def least_cta(steps: int) -> int:
     """Threads that a CTA should have at least: half as many where each of them has four vectors in flight."""
     return 64 if steps >= 4 else 128
@@ -185,9 +189,9 @@ def registers_of_tiles(words: int, passing: int, single: bool) -> int:
     return words + passing + REGISTERS_BESIDES + (REGISTERS_OF_SINGLES if single else 0)
 
 
-def registers_of_scan(steps: int) -> int:
-    """More of them where a scan keeps what its `steps` vectors add, and what comes before each."""
-    return 2 * steps + 8
+def registers_of_parts(words: int, steps: int) -> int:
+    """More of them where so many `words` are kept of each of a thread's `steps` vectors, as scans and folds do."""
+    return words * steps + 8
 
 
 def resident_ctas(target: Target, threads: int, registers: int, most: int | None = None) -> int:

@@ -7,6 +7,7 @@ execution may store (`running_error.py`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -365,7 +366,8 @@ class Interpreter:
         return Tile(tile.data[cut], present, None if tile.error is None else tile.error[cut])
 
     def fold(self, op: ir.ReduceWith) -> None:
-        """`reduce` with the user's function: from left to right over the present coordinates, all other axes at once."""
+        """`reduce` with the user's function: from left to right over the present coordinates, all other axes at once. Any association is
+        allowed: the bound is that of the worse of two, the other one by halves, and of a rounding for each level."""
         args = [self.tile(a) for a in op.args]
         extent = args[0].data.shape[op.axis]
         present = np.ones(extent, np.bool_)
@@ -375,21 +377,47 @@ class Interpreter:
         kept = tuple(m for n, m in enumerate(args[0].present) if n != op.axis)
         positions = np.flatnonzero(present)
         columns = [[_column(a, op.axis, int(p)) for a in args] for p in positions]
+
+        def combine(left: list[Tile], right: list[Tile]) -> list[Tile]:
+            for value, tile in zip(op.combine.inputs, [*left, *right], strict=True):
+                self.define(value, tile)
+            self.block(op.combine.body)
+            return [self.tile(v) for v in op.combine.outputs]
+
         if columns:
-            state = columns[0]
-            for column in columns[1:]:
-                for value, tile in zip(op.combine.inputs, [*state, *column], strict=True):
-                    self.define(value, tile)
-                self.block(op.combine.body)
-                state = [self.tile(v) for v in op.combine.outputs]
+            state = functools.reduce(combine, columns)
         else:
             shape = args[0].data.shape[: op.axis] + args[0].data.shape[op.axis + 1 :]
             state = [Tile(np.zeros(shape, a.data.dtype)) for a in args]
-        for value, tile in zip(op.outs, state, strict=True):
+        other = state
+        if len(columns) > 2 and any(tile.error is not None for tile in state):
+            level = columns
+            while len(level) > 1:
+                pairs = [combine(*level[n : n + 2]) for n in range(0, len(level) - 1, 2)]
+                level = pairs + level[len(pairs) * 2 :]
+            (other,) = level
+        for value, tile, halves in zip(op.outs, state, other, strict=True):
             shape = tuple(self.number(a.extent) for a in value.type.axes)
             data = np.broadcast_to(tile.data, shape)
-            error = None if tile.error is None else np.broadcast_to(2 * tile.error, shape)
+            error = None
+            if tile.error is not None or halves.error is not None:
+                error = _either(tile, halves, len(columns), value.type.dtype.bits)
+                error = np.broadcast_to(error, shape)
             self.define(value, Tile(data, kept, error))
+
+
+def _either(one: Tile, other: Tile, count: int, bits: int) -> Array:
+    """A bound for any association of `count` values, of two that were evaluated; floats of up to 32 bits compute in f32."""
+    errors = [np.zeros(()) if t.error is None else t.error for t in (one, other)]
+    distance: Array = np.abs(np.asarray(one.data, np.float64) - other.data)
+    distance = np.nan_to_num(distance, nan=0.0, posinf=0.0)
+    rounding = (
+        (2.0**-53 if bits == 64 else 2.0**-24)
+        * count.bit_length()
+        * np.abs(np.nan_to_num(one.data, posinf=0, neginf=0))
+    )
+    found: Array = 2 * np.maximum(errors[0], errors[1]) + distance + rounding
+    return found
 
 
 def scalar_values(program: ir.Program, given: Mapping[str, float | int]) -> dict[str, float | int]:

@@ -26,6 +26,7 @@ from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
+from tilec.passes.lower.folds import lower_fold
 from tilec.passes.lower.lines import store_lines
 from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
@@ -189,6 +190,8 @@ class _Statements:
                 lower_combine(context, op)
             case t.Scan():
                 lower_scan(context, op)
+            case t.ReduceWith():
+                lower_fold(context, op)
             case t.For():
                 self.structure.loop(op)
             case t.If():

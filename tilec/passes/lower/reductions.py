@@ -15,6 +15,7 @@ from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
 from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.rarely import vote
+from tilec.source.text import Span
 
 THREAD = Sym.of(Var("thread", "local"))
 
@@ -86,7 +87,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
             context.names.unique(result.name or f"{target.name}_at"), I32, target.axes
         )
         context.out.append(k.Declare(plain, None))
-        _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op)
+        _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op.span)
         target = plain
     if result.type.rank == 0:
         context.bind_scalar(result, k.Local(target.name, target.rep))
@@ -109,8 +110,8 @@ def _merged(context: Context, op: t.Reduce, merge: Merge, target: k.Fragment) ->
         return False
     first = context.own_parts[merge.first.out.id]
     partials = digit.radix // 32
-    values = push_partials(context, merge.first, first, axis, digit, partials)
-    sums = push_partials(context, op, target, axis, digit, partials)
+    values = push_partials(context, merge.first.op, first, axis, digit, partials, op.span)
+    sums = push_partials(context, op.op, target, axis, digit, partials, op.span)
     context.out.append(k.Assign(first, values, span=op.span))
     context.bind_scalar(merge.first.out, k.Local(first.name, first.rep))
     for scalar in merge.again:
@@ -197,10 +198,10 @@ def _subject(context: Context, value: t.Value) -> str:
     return "tile"
 
 
-def _each(context: Context, target: k.Fragment, ops: list[k.Op], op: t.Op) -> None:
+def _each(context: Context, target: k.Fragment, ops: list[k.Op], span: Span) -> None:
     """The ops for each register of a fragment."""
     if target.axes:
-        context.out.append(k.TileLoop(target.axes, (), (k.Elements((), tuple(ops)),), span=op.span))
+        context.out.append(k.TileLoop(target.axes, (), (k.Elements((), tuple(ops)),), span=span))
     else:
         context.out += ops
 
@@ -212,8 +213,8 @@ def _exchange(
     partials = _lanes(context, op, target, axis, digit)
     if partials == 1:
         return
-    combined = push_partials(context, op, target, axis, digit, partials)
-    _each(context, target, [k.Assign(target, combined)], op)
+    combined = push_partials(context, op.op, target, axis, digit, partials, op.span)
+    _each(context, target, [k.Assign(target, combined)], op.span)
 
 
 def _lanes(
@@ -232,7 +233,7 @@ def _lanes(
                     target, k.LaneReduce(op.op, current, target.rep, named, lanes, digit.divisor)
                 )
             ],
-            op,
+            op.span,
         )
         return digit.radix // lanes
     return digit.radix
@@ -240,14 +241,15 @@ def _lanes(
 
 def push_partials(
     context: Context,
-    op: t.Reduce | t.Scan,
+    operation: str,
     target: k.Fragment,
     axis: k.LoopAxis,
     digit: Digit,
     partials: int,
+    span: Span,
 ) -> k.WarpCombine:
-    """Leave the parts in shared memory; returns what combines them from there."""
-    indexed = op.op in ("argmax", "argmin")
+    """Leave the parts in shared memory; returns what combines them from there by the `operation`."""
+    indexed = operation in ("argmax", "argmin")
     level = context.variant.level
     threads = level.threads * level.ctas * context.variant.batch
     spacing = min(digit.divisor, 32)
@@ -293,10 +295,10 @@ def push_partials(
         store: k.Op = e.StoreCluster(name, k.Index(write, I32), current)
     else:
         store = k.StoreShared(name, k.Index(write, I32), current, guards)
-    _each(context, target, [store], op)
+    _each(context, target, [store], span)
     by_lanes = level.ctas > 1 or (digit.divisor == 1 and partials >= MANY_PARTIALS)
     return k.WarpCombine(
-        op.op, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, by_lanes
+        operation, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, by_lanes
     )
 
 

@@ -31,11 +31,11 @@ def lower_scan(context: Context, op: t.Scan) -> None:
     if axis is None:
         hold_in(context, result, value, coords, name)
         return
-    digit = _digit(context, op, axis)
+    digit = scanned_digit(context, op, axis)
     dtype = compute_type(result.type.dtype)
     target = k.Fragment(name, dtype, context.ordered(coords))
     others = tuple(a for a in target.axes if a is not axis)
-    steps = _steps_axis(context, axis)
+    steps = steps_axis(context, axis)
     part = k.Fragment(context.names.unique(f"{name}_part"), dtype, (*others, steps))
     neutral = k.Identity(op.op, dtype)
     context.out.append(k.Declare(target, None, span=op.span))
@@ -46,7 +46,7 @@ def lower_scan(context: Context, op: t.Scan) -> None:
     guards = body.reduced_guards(value, coords, (op.axis,))
     if guards.all:
         element = k.Apply("where", (conjunction(guards.all), element, neutral), dtype)
-    here = _step_of(steps, axis)
+    here = step_of(steps, axis)
     body.prelude += here
     inside = [
         k.Accumulate(part, op.op, element),
@@ -59,20 +59,20 @@ def lower_scan(context: Context, op: t.Scan) -> None:
     context.fragments[result.id] = target
 
 
-def _digit(context: Context, op: t.Scan, axis: k.LoopAxis) -> Digit:
+def scanned_digit(context: Context, op: t.Scan | t.ReduceWith, axis: k.LoopAxis) -> Digit:
     """The thread digit of the axis. Raises E0512 where its coordinates are no vectors of neighbouring threads."""
     digit = axis.layout.thread_digit
     if not axis.layout.is_blocked or digit is None or context.variant.level.ctas > 1:
         raise fail(
             "E0512",
-            "a scan along the rows or columns of a product cannot be compiled to CUDA yet",
+            "a scan, or `reduce` with a function, along the rows or columns of a product cannot be compiled to CUDA yet",
             op.span,
-            help="store the tile to a `temp` in one nest and scan it in the next",
+            help="store the tile to a `temp` in one nest and read it in the next",
         )
     return digit
 
 
-def _steps_axis(context: Context, axis: k.LoopAxis) -> k.LoopAxis:
+def steps_axis(context: Context, axis: k.LoopAxis) -> k.LoopAxis:
     """An axis with one element for each vector that a thread holds."""
     name = f"{axis.name}_part"
     found = next((a for a in context.extra_axes if a.name == name), None)
@@ -85,7 +85,7 @@ def _steps_axis(context: Context, axis: k.LoopAxis) -> k.LoopAxis:
     return found
 
 
-def _step_of(steps: k.LoopAxis, axis: k.LoopAxis) -> tuple[k.Op, ...]:
+def step_of(steps: k.LoopAxis, axis: k.LoopAxis) -> tuple[k.Op, ...]:
     """The number of the current vector."""
     if axis.layout.steps == 1:
         return ()
@@ -117,7 +117,7 @@ def _before_vectors(
         sums = k.Fragment(context.names.unique(f"{part.name}_total"), dtype, part.axes)
         context.out.append(k.Declare(sums, None, span=op.span))
         _each(context, part, [k.Assign(sums, total), k.Assign(part, before)], op)
-        combined = push_partials(context, op, sums, axis, digit, partials)
+        combined = push_partials(context, op.op, sums, axis, digit, partials, op.span)
         place = THREAD // max(digit.divisor, 32) % partials
         total, before = combined, replace(combined, before=k.Index(place, I32))
     ops: list[k.Op] = []

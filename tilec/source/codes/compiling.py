@@ -17,7 +17,7 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0512": CodeEntry(
         "an operation cannot be compiled yet",
-        "Scans (`cumsum`, `cummax`) along a product, `topk`, `reduce` with a function of your own, and `.reshape` or constant slices of computed "
+        "Scans (`cumsum`, `cummax`) and `reduce` with a function of your own along the rows or columns of a product, `topk`, and `.reshape` or constant slices of computed "
         "tiles are checked and interpreted, but have no CUDA form yet.",
     ),
     "E0513": CodeEntry(
