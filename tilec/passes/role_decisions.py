@@ -8,6 +8,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.launch import TensorMapArgument
+from tilec.ir.shares import AddShare, SendShare
 
 Note = dict[str, object]
 
@@ -44,7 +45,10 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         walked["launch"] = (
             "begins while the kernel in front of it ends, and waits for that one itself"
         )
-    if kernel.cluster > 1:
+    shares = [op for op, _ in _ops(roles.consumer) if isinstance(op, AddShare)]
+    if shares:
+        walked["split"] = _split(kernel, roles, shares[0])
+    elif kernel.cluster > 1:
         walked["cluster"] = {"ctas": kernel.cluster, "neighbours_along": kernel.cluster_digit}
     if sends:
         walked["departures"] = [
@@ -114,6 +118,12 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 how = "until all products are done"
             names = ", ".join(f"`{f.name}`" for f in op.settled)
             return {"what": "wait", "how": how + (f": {names} may be read" if names else "")}
+        case AddShare():
+            how = f"until the sums of another CTA are there, `{op.buffer}`; they are added"
+            return {"what": "wait", "how": how}
+        case SendShare():
+            how = f"until those before are read, `{op.free}`; then the sums leave for another CTA"
+            return {"what": "wait", "how": how}
         case a.Turn() if op.what == "take":
             return {"what": "turn", "how": "one warpgroup at a time starts the products from here"}
         case a.Turn() if op.what == "pass":
@@ -131,6 +141,24 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             }
         case _:
             return {}
+
+
+def _split(kernel: k.Kernel, roles: a.Roles, share: AddShare) -> Note:
+    """The loop whose trips CTAs share, the bytes that each sends another one for a tile, and why: what comes to a multiprocessor for
+    each byte of what the grid reads once, and what would with tiles that are as much narrower."""
+    brought = [op for op, _ in _ops(roles.producer) if isinstance(op, a.TensorCopy)]
+    stream = next(op.buffer for op in brought if op.policy)
+    beside = sum(op.buffer.slot_bytes for op in brought if not op.policy)
+    loop = next(op for op, _ in _ops(roles.consumer) if isinstance(op, k.Loop) and op.step > 1)
+    each = beside / stream.slot_bytes
+    return {
+        "ctas": kernel.cluster,
+        "loop": loop.name,
+        "exchanged_bytes": share.bytes,
+        "read_once": next(tensor_of(kernel, op.map) for op in brought if op.policy),
+        "bytes_for_each": 1 + each,
+        "bytes_for_each_unsplit": 1 + kernel.cluster * each,
+    }
 
 
 def tensor_of(kernel: k.Kernel, name: str) -> str:
