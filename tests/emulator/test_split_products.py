@@ -13,7 +13,8 @@ from tests.passes.test_few_rows import tiles
 from tilec.compiler import compile_file
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
-from tilec.ir.shares import AddShare, SendShare
+from tilec.ir.asynchronous import BarrierWait, RingAdvance
+from tilec.ir.shares import AddShare, ExpectShare, SendShare
 from tilec.jobs.explaining import ExplainRequest, explain_file
 from tilec.passes.asynchronous import Asynchronous
 
@@ -97,10 +98,10 @@ def test_a_warpgroup_takes_or_gives(tmp_path: Path) -> None:
         for x in ops
         if isinstance(x, k.IfUniform) and any(isinstance(y, AddShare) for y in x.then)
     )
-    assert [type(x) for x in branch.otherwise] == [SendShare]
+    assert [type(x) for x in branch.otherwise] == [BarrierWait, SendShare, RingAdvance]
     assert any(isinstance(x, k.StoreVector) for x in flat(branch.then))
-    add = branch.then[0]
-    assert isinstance(add, AddShare) and add.bytes == 64 * 128 * 4
+    expect = branch.then[0]
+    assert isinstance(expect, ExpectShare) and expect.bytes == 64 * 128 * 4
     # all CTAs of the cluster are there before one sends, and none waits for another one's end
     assert sum(isinstance(x, e.ClusterWait) for x in ops) == 1
     path = tmp_path / "k.tile"

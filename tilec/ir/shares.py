@@ -3,9 +3,13 @@
 loop k_tile from rank in steps of 2
   …                                             acc of this CTA's trips
 if (warpgroup % 2 == rank)
-  add_share acc += acc_sums                      what the other CTA's warpgroup has sent
+  expect_share acc_sums_full                    the bytes that the other CTA's warpgroup sends
+  await_share acc_sums_full
+  add_share acc += acc_sums
+  release_share acc_sums_free                   unless this was the last instance
   …                                             the rest of the instance
 else
+  barrier_wait acc_sums_free
   send_share acc -> acc_sums
 """
 
@@ -17,27 +21,45 @@ from tilec.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
-class SendShare(Op):
-    """By a warpgroup: its accumulators to the same warpgroup of CTA `rank`, whose barrier `full` counts the bytes, as soon as `free`
-    says that those of the exchange before have been read. `sent` is the place in a ring of one slot."""
+class ExpectShare(Op):
+    """One thread of a warpgroup announces the bytes that another CTA sends it."""
 
-    source: Fragment
-    buffer: str
-    rank: Expr
-    full: str
-    free: str
-    sent: str
+    barrier: str
+    ring: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class AwaitShare(Op):
+    """What another CTA has sent is there, in the phase of the ring's place."""
+
+    barrier: str
+    ring: str
 
 
 @dataclass(frozen=True)
 class AddShare(Op):
-    """By a warpgroup: adds to its accumulators those of the same warpgroup of CTA `rank`, all `bytes` of them, and tells it that they have
-    been read where another exchange may follow. `added` is the place in a ring of one slot."""
+    """By a warpgroup: adds to its accumulators those that the same warpgroup of another CTA has sent."""
 
     target: Fragment
     buffer: str
+
+
+@dataclass(frozen=True)
+class ReleaseShare(Op):
+    """Each warp tells CTA `rank` that it has read what came from there, where another exchange follows."""
+
+    barrier: str
+    ring: str
     rank: Expr
-    bytes: int
-    full: str
-    free: str
-    added: str
+
+
+@dataclass(frozen=True)
+class SendShare(Op):
+    """By a warpgroup: its accumulators to the same warpgroup of CTA `rank`, whose barrier counts the bytes."""
+
+    source: Fragment
+    buffer: str
+    rank: Expr
+    barrier: str
+    ring: str

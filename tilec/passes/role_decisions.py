@@ -8,7 +8,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.launch import TensorMapArgument
-from tilec.ir.shares import AddShare, SendShare
+from tilec.ir.shares import AddShare, AwaitShare, ExpectShare, SendShare
 
 Note = dict[str, object]
 
@@ -45,7 +45,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         walked["launch"] = (
             "begins while the kernel in front of it ends, and waits for that one itself"
         )
-    shares = [op for op, _ in _ops(roles.consumer) if isinstance(op, AddShare)]
+    shares = [op for op, _ in _ops(roles.consumer) if isinstance(op, ExpectShare)]
     if shares:
         walked["split"] = _split(kernel, roles, shares[0])
     elif kernel.cluster > 1:
@@ -93,6 +93,8 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 "transport": how,
                 "masks": [],
             }
+        case a.BarrierWait() if not filling and not _is_filled(kernel, op.ring):
+            return {"what": "wait", "how": f"until the sums before have been read, `{op.barrier}`"}
         case a.BarrierWait():
             how = "until the slot is free" if filling else "until the tiles have landed"
             return {"what": "wait", "how": f"{how}, `{op.barrier}`"}
@@ -118,12 +120,15 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 how = "until all products are done"
             names = ", ".join(f"`{f.name}`" for f in op.settled)
             return {"what": "wait", "how": how + (f": {names} may be read" if names else "")}
+        case AwaitShare():
+            return {
+                "what": "wait",
+                "how": f"until the sums of another CTA are there, `{op.barrier}`",
+            }
         case AddShare():
-            how = f"until the sums of another CTA are there, `{op.buffer}`; they are added"
-            return {"what": "wait", "how": how}
+            return {"what": "sums", "how": f"those of another CTA are added, `{op.buffer}`"}
         case SendShare():
-            how = f"until those before are read, `{op.free}`; then the sums leave for another CTA"
-            return {"what": "wait", "how": how}
+            return {"what": "sums", "how": f"to another CTA of the cluster, `{op.buffer}`"}
         case a.Turn() if op.what == "take":
             return {"what": "turn", "how": "one warpgroup at a time starts the products from here"}
         case a.Turn() if op.what == "pass":
@@ -143,7 +148,12 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             return {}
 
 
-def _split(kernel: k.Kernel, roles: a.Roles, share: AddShare) -> Note:
+def _is_filled(kernel: k.Kernel, ring: str) -> bool:
+    """Whether a ring is one that the producer fills."""
+    return any(op.ring == ring for op, _ in _ops(kernel.body) if isinstance(op, a.BarrierExpect))
+
+
+def _split(kernel: k.Kernel, roles: a.Roles, share: ExpectShare) -> Note:
     """The loop whose trips CTAs share, the bytes that each sends another one for a tile, and why: what comes to a multiprocessor for
     each byte of what the grid reads once, and what would with tiles that are as much narrower."""
     brought = [op for op, _ in _ops(roles.producer) if isinstance(op, a.TensorCopy)]

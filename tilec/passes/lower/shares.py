@@ -13,7 +13,7 @@ from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.shares import AddShare, SendShare
+from tilec.ir.shares import AddShare, AwaitShare, ExpectShare, ReleaseShare, SendShare
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.context import Context
 from tilec.passes.splitting import WARPGROUP, Split
@@ -70,13 +70,23 @@ class SharedSums:
         context.limits.pop()
         rest, context.out = tuple(context.out), outer
         other = k.Index(RANK * -1 + 1, I32)
-        names = (self.full.name, self.free.name)
-        add = AddShare(sums, self.buffer.name, other, self.split.bytes, *names, self.added)
-        send = SendShare(sums, self.buffer.name, other, *names, self.sent)
+        full, free = self.full.name, self.free.name
+        take = (
+            ExpectShare(full, self.added, self.split.bytes),
+            AwaitShare(full, self.added),
+            AddShare(sums, self.buffer.name),
+            ReleaseShare(free, self.added, other),
+            a.RingAdvance(self.added),
+        )
+        give = (
+            a.BarrierWait(free, self.sent),
+            SendShare(sums, self.buffer.name, other, full, self.sent),
+            a.RingAdvance(self.sent),
+        )
         # of two warpgroups each CTA finishes one, of one the first CTA
         turn = context.index(Sym.of(Var("warpgroup", "local")) % self.split.size)
         mine = k.Apply("eq", (turn, k.Index(RANK, I32)), BOOL)
-        context.out.append(k.IfUniform(mine, (add, *rest), (send,), span=self.split.loop.span))
+        context.out.append(k.IfUniform(mine, (*take, *rest), give, span=self.split.loop.span))
 
 
 def splits(sums: SharedSums | None, op: t.Op) -> bool:
