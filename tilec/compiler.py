@@ -100,7 +100,7 @@ def analyse_file(
             streams = attempt.streams
             if not streams:
                 tried.append((program, candidate))
-            if _suits(program, arch, candidate, streams):
+            if _suits(program, arch, candidate, streams, attempt.shared):
                 break
         general = None
         takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
@@ -138,6 +138,8 @@ class _Attempt:
     tiles: Sequence[int]
     chosen: Mapping[str, int] = field(default_factory=dict)
     streams: bool = False
+    shared: bool = False
+    """for a form in which CTAs share the consumed axis"""
     uneven: bool = False
     """for chained products that take longer for some instances than for others"""
 
@@ -161,7 +163,10 @@ def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
         return []
     from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows
 
-    few = [_Attempt(target.product_tiles[0], x, True) for x in few_rows(program, target)]
+    few = [
+        _Attempt(target.product_tiles[0], x.tiles, True, x.shared)
+        for x in few_rows(program, target)
+    ]
     consumed = consumed_axis(program)
     if not few and (consumed is None or consumed[1] == TABLE_BITS):
         return []
@@ -173,14 +178,14 @@ def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
     return [*few, *rest]
 
 
-def _suits(program: Program, arch: str, candidate: Candidate, streams: bool) -> bool:
+def _suits(program: Program, arch: str, candidate: Candidate, streams: bool, shared: bool) -> bool:
     """Whether the target's best form of products takes a program with its tile sizes, `streams` with rings for operands that are read
-    once."""
+    once, `shared` with a consumed axis that CTAs share."""
     if len(TARGETS[arch].product_tiles) == 1:
         return True
     from tilec.passes.pipeline import suits
 
-    return suits(program, TARGETS[arch], candidate, streams)
+    return suits(program, TARGETS[arch], candidate, streams, shared)
 
 
 def compile_file(

@@ -170,12 +170,12 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 //@ end
 
 //@ primitive send_to_rank needs SharedBarrier shared_address includes <cstdint> <cstring>
-/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
 /// where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
 __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                                              SharedBarrier& landed) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one instruction");
   uint32_t to, counted;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(to)
@@ -190,6 +190,14 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                  :
                  : "r"(to), "r"(word), "r"(counted)
                  : "memory");
+  } else if constexpr (sizeof(T) == 16) {
+    uint32_t words[4];
+    memcpy(words, &value, 16);
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+        :
+        : "r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(counted)
+        : "memory");
   } else {
     uint64_t word;
     memcpy(&word, &value, 8);
@@ -197,6 +205,49 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                  :
                  : "r"(to), "l"(word), "r"(counted)
                  : "memory");
+  }
+}
+//@ end
+
+//@ primitive send_share needs SharedBarrier Vector send_to_rank
+/// A warpgroup's accumulators to the same threads of CTA `rank` of the cluster, where `landed`
+/// counts the bytes: four of a thread side by side, neighbouring threads behind each other.
+template <class Sums, class T, int kRows, int kSteps>
+__device__ __forceinline__ void send_share(Sums& sums, const Vector<T, 2> (&acc)[kRows][kSteps],
+                                          int rank, SharedBarrier& landed) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+  for (int row = 0; row < kRows; row += 2) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Vector<T, 4> four;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        four[e] = acc[row][step][e];
+        four[2 + e] = acc[row + 1][step][e];
+      }
+      send_to_rank(&sums[(row / 2 * kSteps + step) * 128 + thread], rank, four, landed);
+    }
+  }
+}
+//@ end
+
+//@ primitive add_share needs Vector
+/// Adds to a warpgroup's accumulators those that send_share has brought.
+template <class Sums, class T, int kRows, int kSteps>
+__device__ __forceinline__ void add_share(Vector<T, 2> (&acc)[kRows][kSteps], const Sums& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+#pragma unroll
+  for (int row = 0; row < kRows; row += 2) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const Vector<T, 4> four = sums[(row / 2 * kSteps + step) * 128 + thread];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        acc[row][step][e] += four[e];
+        acc[row + 1][step][e] += four[2 + e];
+      }
+    }
   }
 }
 //@ end

@@ -498,15 +498,31 @@ void cluster_tell() {
   release(fiber, cluster_of(block_of(self)).clocks);
 }
 
-void cluster_meet(bool learn) {
+void cluster_arrive() {
+  Fiber& fiber = me();
+  if (fiber.arrival >= 0) fault(kCluster, -1, 0, "arrives twice at the barrier of its cluster");
+  Cluster& cluster = cluster_of(block_of(self));
+  fiber.arrival = cluster.meetings;
+  ++cluster.arrived;
+  meet_cluster(cluster);
+}
+
+void cluster_await(bool learn) {
   drift_engines();
   Fiber& fiber = me();
   Cluster& cluster = cluster_of(block_of(self));
-  ++cluster.arrived;
-  fiber.state = kWhole;
-  meet_cluster(cluster);
-  if (fiber.state == kWhole) leave();
+  if (fiber.arrival < 0) fault(kCluster, -1, 0, "waits for its cluster and has not arrived");
+  if (fiber.arrival == cluster.meetings) {
+    fiber.state = kWhole;
+    leave();
+  }
+  fiber.arrival = -1;
   if (learn) acquire(fiber, cluster.clocks);
+}
+
+void cluster_meet(bool learn) {
+  cluster_arrive();
+  cluster_await(learn);
 }
 
 void meet_cluster(Cluster& cluster) {

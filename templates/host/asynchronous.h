@@ -82,13 +82,16 @@ inline void cluster_sync(int line = __builtin_LINE()) {
 //@ end
 
 //@ primitive cluster_arrive
-inline void cluster_arrive(int line = __builtin_LINE()) { tilec_host::note(line); }
+inline void cluster_arrive(int line = __builtin_LINE()) {
+  tilec_host::note(line);
+  tilec_host::cluster_arrive();
+}
 //@ end
 
 //@ primitive cluster_wait
 inline void cluster_wait(int line = __builtin_LINE()) {
   tilec_host::note(line);
-  tilec_host::cluster_meet(false);
+  tilec_host::cluster_await(false);
 }
 //@ end
 
@@ -96,13 +99,14 @@ inline void cluster_wait(int line = __builtin_LINE()) {
 inline void cluster_release(int line = __builtin_LINE()) {
   tilec_host::note(line);
   tilec_host::cluster_tell();
+  tilec_host::cluster_arrive();
 }
 //@ end
 
 //@ primitive cluster_acquire
 inline void cluster_acquire(int line = __builtin_LINE()) {
   tilec_host::note(line);
-  tilec_host::cluster_meet(true);
+  tilec_host::cluster_await(true);
 }
 //@ end
 

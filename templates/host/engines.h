@@ -37,7 +37,11 @@ void async_fence();
 int cluster_rank();
 /// Says what this thread has done so far to those who learn it when the cluster meets.
 void cluster_tell();
-/// Waits until all threads of the cluster are there; `learn`: what they have told.
+/// Says that this thread is there.
+void cluster_arrive();
+/// Waits until all threads of the cluster have said so since; `learn`: what they have told.
+void cluster_await(bool learn);
+/// Both.
 void cluster_meet(bool learn);
 /// Writes to the same place in the shared memory of CTA `rank` of the cluster.
 void write_peer(const SharedAddress& where, int rank, const void* from, int bytes, int access);

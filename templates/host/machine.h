@@ -44,6 +44,7 @@ struct Fiber : Thread {
   std::vector<uint32_t> fences;         // the clocks that its proxy fences began
   PhaseBarrier* phase_barrier;          // that it waits at, for the end of phase `wanted`
   int64_t wanted;
+  int64_t arrival;  // meetings of its cluster when it arrived for the next, -1: it has not
   std::vector<BulkStore> stores;  // as open and groups
   std::deque<std::vector<BulkStore>> store_groups;
   int64_t products, products_waited;   // that it started since it last committed; that are done

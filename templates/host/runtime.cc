@@ -48,8 +48,10 @@ void fiber_main() {
   fiber.state = kDone;
   machine.progress = true;
   --block.live;
-  --cluster_of(block).live;
-  meet_cluster(cluster_of(block));
+  Cluster& cluster = cluster_of(block);
+  --cluster.live;
+  if (fiber.arrival == cluster.meetings) --cluster.arrived;
+  meet_cluster(cluster);
   Warp& warp = block.warps[fiber.thread / 32];
   warp.done |= 1u << fiber.thread % 32;
   leave();
@@ -91,6 +93,7 @@ void start_block(Block& block, int number, int slot) {
     fiber.clock = 1;
     fiber.cta = &block;
     fiber.state = kReady;
+    fiber.arrival = -1;
     fiber.open.clear();
     fiber.groups.clear();
     fiber.fences.clear();

@@ -114,6 +114,11 @@ def test_a_second_copy_behind_the_release_of_both(mode: Any, seed: int) -> None:
         ("barrier_init_fence();\ncluster_sync();\nif (rank == 0) {\nARRIVE\n}\ncluster_sync();", None, ""),
         ("if (thread > 3) return;\ncluster_sync();", None, ""),
         ("if (rank == 0) cluster_sync();\nbarrier_wait(shared.barrier, 0);", "E0935", "waits"),
+        ("cluster_arrive();\nif (rank == 0) cluster_wait();", None, ""),
+        ("cluster_arrive();\nif (thread > 3) return;\nif (rank == 0) cluster_wait();\ncluster_sync();", "E0945", "arrives twice"),
+        ("cluster_arrive();\nif (thread > 3) return;\ncluster_wait();\ncluster_sync();", None, ""),
+        ("cluster_wait();", "E0945", "has not arrived"),
+        ("if (rank == 0) cluster_arrive();\nif (rank == 0) cluster_wait();\nelse barrier_wait(shared.barrier, 0);", "E0935", "waits"),
     ],
 )  # fmt: skip
 def test_ctas_that_depend_on_each_other(body: str, code: str | None, words: str) -> None:

@@ -931,8 +931,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body(const bf16_t* __restrict__ a
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const float add = acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]);
-        c_out_wide[j_sub] = 0.5f * add * (1.0f + tanh_half(0.7978845608f * (add + 0.044715f * add
-            * add * add)));
+        const float factor = 0.5f * add;
+        c_out_wide[j_sub] = factor * tanh_half(add * (0.035677408136172f * add * add
+            + 0.7978845608f)) + factor;
       }
       c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
     }
@@ -1195,8 +1196,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float add = acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]);
-            c_out[j_sub] = 0.5f * add * (1.0f + tanh_half(0.7978845608f * (add + 0.044715f * add
-                * add * add)));
+            const float factor = 0.5f * add;
+            c_out[j_sub] = factor * tanh_half(add * (0.035677408136172f * add * add
+                + 0.7978845608f)) + factor;
           }
           store_single(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out));
         }
@@ -1216,8 +1218,9 @@ __device__ __forceinline__ void gemm_bias_gelu_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float add = acc[i_step][j_step][j_sub] + convert<float>(bias_tile[j_sub]);
-            c_out[j_sub] = 0.5f * add * (1.0f + tanh_half(0.7978845608f * (add + 0.044715f * add
-                * add * add)));
+            const float factor = 0.5f * add;
+            c_out[j_sub] = factor * tanh_half(add * (0.035677408136172f * add * add
+                + 0.7978845608f)) + factor;
           }
           store_single_partial(c_at + int64_t{N} * i_at + j_at, convert_vector<bf16_t>(c_out),
               j_end - j_at);

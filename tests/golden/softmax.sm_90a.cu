@@ -770,12 +770,12 @@ struct alignas(8) SharedBarrier {
   asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
-/// `value`, of 4 or 8 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
+/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
 /// where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
 __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                                              SharedBarrier& landed) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "one instruction");
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one instruction");
   uint32_t to, counted;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(to)
@@ -790,6 +790,14 @@ __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                  :
                  : "r"(to), "r"(word), "r"(counted)
                  : "memory");
+  } else if constexpr (sizeof(T) == 16) {
+    uint32_t words[4];
+    memcpy(words, &value, 16);
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+        :
+        : "r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(counted)
+        : "memory");
   } else {
     uint64_t word;
     memcpy(&word, &value, 8);

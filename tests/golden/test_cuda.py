@@ -23,6 +23,7 @@ FOR_SM_90A = {
     "gemm": ("gemm", {}),
     "gemm_bias_relu": ("gemm_bias_relu", {}),
     "gemm_skinny": ("gemm_skinny", {}),
+    "gemm_skinny_split": ("gemm_skinny", {"ROWS": "128"}),
     "softmax": ("softmax", {}),
 }
 """Golden files for sm_90a, with the sample and settings of each: products of warpgroups fed by bulk copies, rows in clusters."""

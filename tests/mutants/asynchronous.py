@@ -10,6 +10,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_printer import print_expr
+from tilec.ir.shares import AddShare, AwaitShare, ExpectShare, ReleaseShare, SendShare
 
 
 def _more(expr: k.Expr, by: int) -> k.Expr:
@@ -30,6 +31,18 @@ def changes(node: Any, line: int, dropped: Any) -> Iterator[tuple[str, str, Any]
             what = f"{place}: {node.barrier}"
             yield "expect dropped", what, dropped
             yield "bytes - 16", what, replace(node, bytes=node.bytes - 16)
+        case ExpectShare():
+            what = f"{place}: {node.barrier}"
+            yield "expect dropped", what, dropped
+            yield "bytes - 16", what, replace(node, bytes=node.bytes - 16)
+        case AwaitShare():
+            yield "phase not waited for", f"{place}: {node.barrier}", dropped
+        case AddShare():
+            yield "sums not added", f"{place}: {node.buffer}", dropped
+        case ReleaseShare():
+            yield "release dropped", f"{place}: {node.barrier}", dropped
+        case SendShare():
+            yield "sums not sent", f"{place}: {node.buffer}", dropped
         case a.BarrierRelease():
             what = f"{place}: {node.barrier}"
             yield "release dropped", what, dropped

@@ -70,6 +70,17 @@ SUBJECTS = (
         arch="sm_90a",
     ),
     Subject(
+        "gemm_skinny.tile",
+        "gemm_skinny_nt",
+        _define(ROWS=128),
+        sizes=_sizes(
+            {"M": 72, "N": 264, "K": 200},
+            {"M": 128, "N": 520, "K": 720},  # more trips than a ring has slots
+            {"M": 5, "N": 136, "K": 8},
+        ),
+        arch="sm_90a",
+    ),
+    Subject(
         "attention.tile",
         "attention",
         (

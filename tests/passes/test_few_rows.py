@@ -34,7 +34,7 @@ def tiles(text: str, folder: Path, arch: str = "sm_90a", **defines: Any) -> list
 
 @pytest.mark.parametrize(
     ("rows", "found"),
-    [(1, [8, 64, 128]), (9, [16, 64, 128]), (32, [32, 64, 128]), (64, [64, 64, 128]), (128, [128, 64, 64]), (129, [128, 256, 64])],
+    [(1, [8, 64, 128]), (9, [16, 64, 128]), (32, [32, 64, 128]), (64, [64, 128, 64]), (128, [128, 128, 64]), (129, [128, 256, 64])],
 )  # fmt: skip
 def test_a_bound_on_the_rows_chooses_tiles(rows: int, found: list[int], tmp_path: Path) -> None:
     assert tiles(BOUNDED, tmp_path, ROWS=rows) == found

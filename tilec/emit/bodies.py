@@ -134,8 +134,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     prologue = _prologue(kernel, writer, text, mentioned)
     shared = [
         f"{f'alignas({b.alignment}) ' if b.alignment else ''}"
-        f"SharedArray<{'Indexed<' + DEVICE[b.rep] + '>' if b.indexed else DEVICE[b.rep]}, "
-        f"{b.count_text or b.count}> {b.name};"
+        f"SharedArray<{_shared_type(b)}, {b.count_text or b.count // b.vector}> {b.name};"
         for b in kernel.shared
     ]
     shared += [
@@ -208,6 +207,14 @@ def _entry_parameter(parameter: str) -> str:
     return parameter.replace(f"{_MAP}&", "const __grid_constant__ CUtensorMap")
 
 
+def _shared_type(buffer: k.SharedBuffer) -> str:
+    """The type of what a buffer is an array of."""
+    rep = DEVICE[buffer.rep]
+    if buffer.indexed:
+        return f"Indexed<{rep}>"
+    return rep if buffer.vector == 1 else f"Vector<{rep}, {buffer.vector}>"
+
+
 def _tile_type(tile: k.TileBuffer) -> str:
     """The device's type of an operand's tile."""
     return "PlainTile" if tile.plain else "SteppedTile" if tile.constant else "SharedTile"
@@ -277,11 +284,13 @@ def _barriers(kernel: k.Kernel) -> list[str]:
         lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
         lines.append(f"barrier_init(shared.{barrier.name}[slot], {barrier.arrivals});")
         lines.append("}")
-    meet = (
-        "cluster_sync();" if kernel.cluster > 1 else "__syncthreads();  // the barriers are ready"
-    )
+    ready = "__syncthreads();  // the barriers are ready"
+    meet = [ready] if kernel.cluster == 1 else ["cluster_sync();"]
+    if kernel.cluster > 1 and not kernel.cluster_digit:
+        # only what consumers send leaves the CTA: they wait for the others themselves
+        meet = [ready, "cluster_arrive();"]
     waited = ["wait_prerequisites();"] if kernel.early else []
-    return [*lines, "barrier_init_fence();", "}", *waited, meet]
+    return [*lines, "barrier_init_fence();", "}", *waited, *meet]
 
 
 def _first_coordinate(axis: k.LoopAxis) -> str:

@@ -118,6 +118,8 @@ def instance_loop(
                 f"place = place + 1 < {step} ? place + 1 : 0;",
                 f"if ({number} >= {total}) break;",
             ]
+        elif "more" in words:
+            found = [f"const bool more = {number} + {step} < {total};"]
     if keep:
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
         return [*kept, *prepared, *before, head, *found, *lines, *tail]

@@ -108,7 +108,8 @@ class KernelWriter:
             known.lower[Var(f"kThreads{axis.suffix}", "local")] = 1
             known.lower[Var(axis.shift, "local")] = 0
         known.lower[Var("thread", "local")] = 0
-        known.lower[Var("turn", "local")] = 0
+        for name in ("turn", "warpgroup", "rank"):
+            known.lower[Var(name, "local")] = 0
         known.lower[Var("team", "local")] = 0
         return known.prove_nonnegative
 

@@ -147,14 +147,16 @@ class _Trips:
         """The trips of a loop; where each warpgroup has its own, their mean."""
         if WARPGROUP_NAME not in self._names((loop.trips, loop.first)):
             return self._count(loop)
-        found: list[int] = []
+        found: list[float] = []
         for number in self.warpgroups:
             self.known[WARPGROUP_NAME] = number
             found.append(self._count(loop))
         del self.known[WARPGROUP_NAME]
         return sum(found) / len(found)
 
-    def _count(self, loop: k.Loop) -> int:
+    def _count(self, loop: k.Loop) -> float:
+        if loop.step > 1:  # shared by as many CTAs: their mean
+            return max(0, self.value(loop.trips)) / loop.step
         first = self.value(loop.first) if loop.first is not None else 0
         return max(0, self.value(loop.trips) - first)
 

@@ -14,6 +14,7 @@ from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_wmma import WmmaProduct
+from tilec.ir.shares import AddShare
 from tilec.source.text import NOWHERE
 from tilec.targets.rates import RATES, function_cost
 from tilec.targets.table import TARGETS
@@ -153,8 +154,11 @@ class Counter:
         self.block(op.body, inner)
 
     def _branch(self, op: k.IfUniform, place: _Place) -> None:
-        """Of two branches the one with more work: they do the same with and without masks."""
+        """Of two branches the one with more work: they do the same with and without masks. What one of a cluster's CTAs does for all
+        is counted for each as its part."""
         self.filtered |= self._is_loaded(op.condition)
+        if any(isinstance(x, AddShare) for x in op.then):
+            place = replace(place, threads=place.threads / self.kernel.cluster)
         if not op.otherwise:
             self.block(op.then, place)
             return

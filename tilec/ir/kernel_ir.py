@@ -298,12 +298,13 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = first; name < trips; ++name)`, the same trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA."""
 
     name: str
     trips: Expr
     body: tuple[Op, ...]
     first: Expr | None = None
+    step: int = 1
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -91,6 +91,8 @@ class SharedBuffer:
     indexed: bool = False
     count_text: str = ""
     """the count in terms of the configuration's constants"""
+    vector: int = 1
+    """elements come in `Vector`s of so many"""
     alignment: int = 0
     """bytes of which its address is a multiple, 0: those of an element"""
 

@@ -280,6 +280,13 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
     if "cluster" in variant:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"
+    if "split" in variant:
+        split = variant["split"]
+        yield (
+            f"    split: {split['ctas']} CTAs of a cluster share the trips of {split['loop']} and send each other {split['exchanged_bytes']} bytes "
+            f"of sums a tile: {split['bytes_for_each']:g} bytes come to a multiprocessor for each of {split['read_once']}, "
+            f"{split['bytes_for_each_unsplit']:g} with tiles as much narrower"
+        )
     yield f"    instances: {variant['instances']}"
     if "launch" in variant:
         yield f"    launch: {variant['launch']}"

@@ -22,6 +22,7 @@ from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
 from tilec.passes.reuse import Reuse, Sharing, Stream
+from tilec.passes.splitting import Split, plan_split
 from tilec.passes.swap import WARPGROUP_ROWS, is_across, is_turned, only_loaded, sides_of, swaps
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.targets.table import Product, Target
@@ -93,6 +94,8 @@ class Asynchronous:
     """operands that the grid reads once"""
     turned: frozenset[int] = frozenset()
     """ids of products' results whose left operand passes through registers, since the instruction cannot read it as it lies"""
+    split: Split | None = None
+    """CTAs of a cluster share the consumed axis"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
     launched: int = 255
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
@@ -183,8 +186,12 @@ def plan_asynchronous(
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
     leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * CHUNK_BYTES if departure else 0
+    split = None
+    if streams and not turned:
+        split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
+        leaving += split.bytes if split is not None else 0
     streamed = frozenset(stream.value for stream in streams)
-    channels = with_slots(channels, target, stages, leaving, streamed)
+    channels = with_slots(channels, target, stages, leaving, streamed, split is not None)
     return Asynchronous(
         products,
         types,
@@ -198,6 +205,7 @@ def plan_asynchronous(
         unfilled=unfilled,
         streams=streams,
         turned=turned,
+        split=split,
         launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
     )
 

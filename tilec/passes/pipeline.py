@@ -302,14 +302,23 @@ def _is_deep(variant: Variant) -> bool:
     return all(c.slots >= LEAST_STREAM_SLOTS for c in form.channels if c.in_loop)
 
 
-def suits(program: t.Program, target: Target, candidate: Candidate, streams: bool = False) -> bool:
+def suits(
+    program: t.Program,
+    target: Target,
+    candidate: Candidate,
+    streams: bool = False,
+    shared: bool = False,
+) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
-    read once."""
+    read once; `shared`: CTAs share the consumed axis."""
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = _cleaned(program, nest)
             forms, _ = _asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
+                return False
+            form = forms[0].variant.asynchronous
+            if shared and (form is None or form.split is None):
                 return False
     return True
 

@@ -8,6 +8,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.launch import TensorMapArgument
+from tilec.ir.shares import AddShare, AwaitShare, ExpectShare, SendShare
 
 Note = dict[str, object]
 
@@ -44,7 +45,10 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
         walked["launch"] = (
             "begins while the kernel in front of it ends, and waits for that one itself"
         )
-    if kernel.cluster > 1:
+    shares = [op for op, _ in _ops(roles.consumer) if isinstance(op, ExpectShare)]
+    if shares:
+        walked["split"] = _split(kernel, roles, shares[0])
+    elif kernel.cluster > 1:
         walked["cluster"] = {"ctas": kernel.cluster, "neighbours_along": kernel.cluster_digit}
     if sends:
         walked["departures"] = [
@@ -89,6 +93,8 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 "transport": how,
                 "masks": [],
             }
+        case a.BarrierWait() if not filling and not _is_filled(kernel, op.ring):
+            return {"what": "wait", "how": f"until the sums before have been read, `{op.barrier}`"}
         case a.BarrierWait():
             how = "until the slot is free" if filling else "until the tiles have landed"
             return {"what": "wait", "how": f"{how}, `{op.barrier}`"}
@@ -114,6 +120,15 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
                 how = "until all products are done"
             names = ", ".join(f"`{f.name}`" for f in op.settled)
             return {"what": "wait", "how": how + (f": {names} may be read" if names else "")}
+        case AwaitShare():
+            return {
+                "what": "wait",
+                "how": f"until the sums of another CTA are there, `{op.barrier}`",
+            }
+        case AddShare():
+            return {"what": "sums", "how": f"those of another CTA are added, `{op.buffer}`"}
+        case SendShare():
+            return {"what": "sums", "how": f"to another CTA of the cluster, `{op.buffer}`"}
         case a.Turn() if op.what == "take":
             return {"what": "turn", "how": "one warpgroup at a time starts the products from here"}
         case a.Turn() if op.what == "pass":
@@ -131,6 +146,29 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             }
         case _:
             return {}
+
+
+def _is_filled(kernel: k.Kernel, ring: str) -> bool:
+    """Whether a ring is one that the producer fills."""
+    return any(op.ring == ring for op, _ in _ops(kernel.body) if isinstance(op, a.BarrierExpect))
+
+
+def _split(kernel: k.Kernel, roles: a.Roles, share: ExpectShare) -> Note:
+    """The loop whose trips CTAs share, the bytes that each sends another one for a tile, and why: what comes to a multiprocessor for
+    each byte of what the grid reads once, and what would with tiles that are as much narrower."""
+    brought = [op for op, _ in _ops(roles.producer) if isinstance(op, a.TensorCopy)]
+    stream = next(op.buffer for op in brought if op.policy)
+    beside = sum(op.buffer.slot_bytes for op in brought if not op.policy)
+    loop = next(op for op, _ in _ops(roles.consumer) if isinstance(op, k.Loop) and op.step > 1)
+    each = beside / stream.slot_bytes
+    return {
+        "ctas": kernel.cluster,
+        "loop": loop.name,
+        "exchanged_bytes": share.bytes,
+        "read_once": next(tensor_of(kernel, op.map) for op in brought if op.policy),
+        "bytes_for_each": 1 + each,
+        "bytes_for_each_unsplit": 1 + kernel.cluster * each,
+    }
 
 
 def tensor_of(kernel: k.Kernel, name: str) -> str:

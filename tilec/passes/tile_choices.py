@@ -4,6 +4,7 @@ A side that is known to be short: the other operand is read once, and its transp
 
     require M <= 16
     for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
+    require M <= 128: as much of a as of b for each tile of 128 columns, twice as much for 64        BM = 128, BN = 128, BK = 64
 
 The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
@@ -16,7 +17,9 @@ from dataclasses import replace
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import all_ops
+from tilec.targets.rates import is_crowded
 from tilec.targets.table import Target
 
 MOST_ROWS = 128
@@ -27,9 +30,17 @@ LEAST_ROWS = 8
 """The narrowest product."""
 
 
-def few_rows(program: t.Program, target: Target) -> tuple[Mapping[str, int], ...]:
-    """Choices of tile sizes by name, best first: the short side as a power of two, the other one and the consumed axis from the
-    target's table. () where no side of the program's products is short, or where its products differ."""
+@dataclass(frozen=True)
+class FewRows:
+    """Tile sizes by name; `shared`: for a form in which CTAs share the consumed axis."""
+
+    tiles: Mapping[str, int]
+    shared: bool
+
+
+def few_rows(program: t.Program, target: Target) -> tuple[FewRows, ...]:
+    """Choices of tile sizes, best first: the short side as a power of two, the other one and the consumed axis from the
+    target's tables. () where no side of the program's products is short, or where its products differ."""
     found: set[tuple[str, str, str, int]] = set()
     for nest in program.nests:
         bounds = _bounds(program, nest)
@@ -52,9 +63,13 @@ def few_rows(program: t.Program, target: Target) -> tuple[Mapping[str, int], ...
         return ()
     rows = max(LEAST_ROWS, 1 << (bound - 1).bit_length())
     _, bits = consumed_axis(program) or (consumed, TABLE_BITS)
+    narrowest = min(wide for wide, _ in target.stream_tiles)
+    crowded = is_crowded(target.arch, rows, narrowest)
+    tables = ((True, target.shared_stream_tiles if crowded else ()), (False, target.stream_tiles))
     return tuple(
-        {short: rows, other: wide, consumed: deep * TABLE_BITS // bits}
-        for wide, deep in target.stream_tiles
+        FewRows({short: rows, other: wide, consumed: deep * TABLE_BITS // bits}, shared)
+        for shared, table in tables
+        for wide, deep in table
     )
 
 

@@ -73,6 +73,20 @@ def dram_bytes(arch: str) -> float | None:
 MEMORY_SHARE = 0.7
 """How much of the DRAM's rate a copy reaches."""
 
+CROWDED_SHARE = 0.5
+"""How much of the L2's rate a product of few rows may ask for: with 0.39 of it (16 rows, tiles of 64 columns) wider tiles gain nothing on an
+H200, with 0.62 (64 rows) up to 5 % of the time, with 0.93 (128 rows) 5 to 13 %; nothing between was measured."""
+
+
+def is_crowded(arch: str, rows: int, columns: int) -> bool:
+    """Whether tiles of so many columns ask for so much of the L2 while memory brings them as fast as it can: with each byte of a column
+    comes as much of the rows as the tile is narrower than they are many."""
+    memory = dram_bytes(arch)
+    if memory is None:
+        return False
+    return (1 + rows / columns) * memory > CROWDED_SHARE * RATES[arch].l2_bytes
+
+
 LAUNCH_MICROSECONDS = 3.0
 """A kernel in front of another one in a stream, whatever it does."""
 

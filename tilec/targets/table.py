@@ -77,6 +77,9 @@ class Target:
     stream_tiles: tuple[tuple[int, int], ...] = ()
     """`auto` tile sizes of a product one of whose sides is short, of the other side and of the consumed axis: the first with which its
     rings are deep enough"""
+    shared_stream_tiles: tuple[tuple[int, int], ...] = ()
+    """the same where a cluster's CTAs share the consumed axis, as many as these tiles are wider: tried first where the copies of the
+    short operand for those that each CTA reads by itself take a large part of the L2's rate (`rates.is_crowded`)"""
     bytes_under_way: int = 0
     """of an operand that the grid reads once, in a ring of a CTA alone on its multiprocessor: what hides memory's latency, and some"""
     evict_first_below: int = 0
@@ -166,7 +169,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
-               stream_tiles=((64, 128), (64, 64)), bytes_under_way=96 << 10, evict_first_below=200 << 20,
+               stream_tiles=((64, 128), (64, 64)), shared_stream_tiles=((128, 64),), bytes_under_way=80 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
         Target("sm_100", 100, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),

@@ -8,7 +8,6 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -25,14 +24,11 @@ from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
+from tilec.passes.lower.shares import RANK, SharedSums, splits
 from tilec.passes.lower.warpgroup import start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
-
-PRODUCERS = 128
-"""Threads behind the consumers: registers are dealt out to whole warpgroups."""
-
 
 KEEPS_DIVISORS = (40, 128)
 """Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again."""
@@ -87,6 +83,7 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
+        self.sums = SharedSums(context, form.split) if form.split is not None else None
         self.leaving: Leaving | None = None
         if form.departure is not None:
             self.leaving = Leaving(context, form.departure, form.warpgroups, self.map_of)
@@ -140,11 +137,17 @@ class Roles:
                 self._walk(op.body)
                 context.limits.pop()
                 body, context.out = tuple(context.out), outer
-                context.out.append(k.Loop(name, trips, body, span=op.span))
+                context.out.append(self.trips_of(op, name, trips, body))
             elif id(op) in self.sites:
                 channel, site = self.sites[id(op)]
                 if op is site.loads[-1]:
                     self._fill(channel, site)
+
+    def trips_of(self, op: t.For, name: str, trips: k.Expr, body: tuple[k.Op, ...]) -> k.Loop:
+        """A loop, or the trips of it that this CTA runs."""
+        if self.sums is not None and splits(self.sums, op):
+            return self.sums.trips(name, trips, body)
+        return k.Loop(name, trips, body, span=op.span)
 
     def _loop_name(self, op: t.For) -> str:
         """The trip's C name; the consumers take it again."""
@@ -262,6 +265,8 @@ class Roles:
         after: list[k.Op] = []
         if self.leaving is not None:
             before, after = self.leaving.before, self.leaving.after()
+        if self.sums is not None:
+            before = [*self.sums.before(), *before]
         axes = list(self.context.variant.level.axes.values())
         if products_of(self.context).swapped:
             axes += self.context.extra_axes
@@ -386,6 +391,8 @@ class Roles:
     def _trip(self, op: t.Dot) -> k.Expr:
         loop = self.context.definitions.loops[op.out.id][-1]
         assert isinstance(loop, t.For)
+        if self.sums is not None and splits(self.sums, loop):
+            return k.Index(self.sums.number(), I32)
         return k.Index(Sym.of(loop.index), I32)
 
     def meets_edges(self, dot: t.Dot) -> bool:
@@ -460,7 +467,7 @@ class Roles:
         carried = self.unfilled(loop)
         if carried is None or carried.next is not op.out:
             return None
-        return k.Apply("gt", (k.Index(Sym.of(loop.index), I32), k.Literal_(0, I32)), BOOL)
+        return k.Apply("gt", (self._trip(op), k.Literal_(0, I32)), BOOL)
 
     # ---- loops whose product runs on into the next trip
 
@@ -486,12 +493,17 @@ class Roles:
         dot = self.delays(loop)
         if dot is None or not self.form.unfilled:
             return None
-        if not self.context.facts.prove_nonnegative(loop.trips - 1):
+        if not self._has_trips(loop):
             return None
         for carried in loop.carried:
             if carried.next is dot.out and _is_zero(carried.initial, self.context.definitions):
                 return carried
         return None
+
+    def _has_trips(self, loop: t.For) -> bool:
+        """Whether each CTA that runs a loop has a trip of it at least."""
+        shares = self.sums.split.size if self.sums is not None and splits(self.sums, loop) else 1
+        return self.context.facts.prove_nonnegative(loop.trips - shares)
 
     def _sites_of(self, dot: t.Dot) -> list[Site]:
         plan = products_of(self.context).plans[dot.out.id]
@@ -502,7 +514,7 @@ class Roles:
         """Behind such a loop: let the rest of the last tile leave, fetch what the next one needs, wait for the last product, release
         its slots."""
         context = self.context
-        some = context.facts.prove_nonnegative(loop.trips - 1)
+        some = self._has_trips(loop)
         if self.leaving is not None and self.leaving.departure.deferred:
             context.out.append(self.leaving.chunks(trips=trips, least=int(some)))
         for value in sorted(self.form.early) if self.leaving is not None else ():
@@ -517,7 +529,10 @@ class Roles:
         if some:
             context.out += body
         else:
-            context.out.append(k.IfUniform(k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL), body))
+            least: k.Expr = k.Literal_(0, I32)
+            if splits(self.sums, loop):
+                least = k.Index(RANK, I32)
+            context.out.append(k.IfUniform(k.Apply("gt", (trips, least), BOOL), body))
 
 
 def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, ...]:
@@ -529,13 +544,6 @@ def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, .
     behind = body[last + 1 :]
     moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
     return (*body[: last + 1], a.Renew(moved), *behind) if moved else body
-
-
-def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
-    """The ops of a role, whose instances rotate where some have less to do than others."""
-    return tuple(
-        replace(op, rotated=roles.rotated) if isinstance(op, a.Instances) else op for op in ops
-    )
 
 
 def _is_zero(value: t.Value, definitions: Definitions) -> bool:
@@ -550,37 +558,3 @@ def _is_zero(value: t.Value, definitions: Definitions) -> bool:
             return op.value == 0
         case _:
             return False
-
-
-def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
-    """The kernel with its roles, maps, rings and barriers."""
-    form = roles.form
-    both = a.Roles(
-        form.threads,
-        form.registers[0],
-        form.registers[1],
-        _rotated(producer, roles),
-        _rotated(roles.consumer(kernel.body), roles),
-    )
-    sharing = form.sharing
-    digit = roles.context.var_names[sharing.digit] if sharing else ""
-    return replace(
-        kernel,
-        threads=form.threads + PRODUCERS,
-        producers=PRODUCERS,
-        arguments=(*roles.maps.values(), *kernel.arguments),
-        panels=(
-            *roles.panels,
-            *([roles.leaving.buffer] if roles.leaving is not None else []),
-        ),
-        barriers=tuple(roles.barriers),
-        cluster=sharing.size if sharing else 1,
-        cluster_digit=digit,
-        # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
-        early=bool(form.streams),
-        grid=tuple(
-            replace(d, backwards=False, uneven=True) if d.backwards and d is kernel.grid[-1] else d
-            for d in kernel.grid
-        ),
-        body=(both,),
-    )

@@ -17,7 +17,7 @@ from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
-from tilec.passes.lower import edges, packed
+from tilec.passes.lower import edges, fused, packed
 from tilec.passes.lower.access import (
     AddressBuilder,
     Guards,
@@ -364,6 +364,7 @@ class Body(AddressBuilder):
         if self.context.variant.products is None:  # accumulators leave no registers to widen into
             packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
         packed.prepare_divisors(walk, self.axes, names.unique)
+        fused.multiply_out(walk, self.local_name)
         self.loads, self.elements = walk.loads, walk.elements
         return walk.inside
 

@@ -93,6 +93,8 @@ class Structure:
             end = bounds[1] if own is None else self._least(bounds[1], trips, f"{name}_whole_own")
             ranges = (trips, bounds[0], end)
             context.out += _three_loops(name, ranges, interior, whole, tuple(body), op.span)
+        elif self.roles is not None:
+            context.out.append(self.roles.trips_of(op, name, trips, tuple(body)))
         else:
             context.out.append(k.Loop(name, trips, tuple(body), span=op.span))
         context.drop_limits(bounds, first_bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -15,7 +16,7 @@ from tilec.passes.axes import Axes
 from tilec.passes.grid_order import rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
-from tilec.passes.lower.asynchronous import Roles, with_roles
+from tilec.passes.lower.asynchronous import Roles
 from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
@@ -42,7 +43,9 @@ from tilec.passes.lower.questions import (
 )
 from tilec.passes.lower.rarely import announce, subtract_rarely
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
+from tilec.passes.lower.roles import with_roles
 from tilec.passes.lower.scans import lower_scan
+from tilec.passes.lower.shares import splits
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
@@ -164,6 +167,9 @@ class _Statements:
                 self.op(op)
                 if self.roles is not None:
                     self.roles.leave(op)
+                    if self.roles.sums is not None and splits(self.roles.sums, op):
+                        self.roles.sums.rest(partial(self.block, t.Block(tuple(ops[n + 1 :]))))
+                        return
             n += 1
 
     def op(self, op: t.Op) -> None:

@@ -68,8 +68,8 @@ def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> N
         def change(node: Any, fragment: k.Fragment = fragment, wide: k.Fragment = wide) -> Any:
             return k.Element(wide, F32) if _widened(node) == fragment else node
 
-        walk.elements = [_rewritten(op, change) for op in walk.elements]
-        walk.inside = [_rewritten(op, change) for op in walk.inside]
+        walk.elements = [rewritten(op, change) for op in walk.elements]
+        walk.inside = [rewritten(op, change) for op in walk.inside]
 
 
 def prepare_divisors(walk: Walk, axes: Sequence[k.LoopAxis], outside: Callable[[str], str]) -> None:
@@ -92,8 +92,8 @@ def prepare_divisors(walk: Walk, axes: Sequence[k.LoopAxis], outside: Callable[[
             found[by] = made
         return found[by](x)
 
-    walk.elements = [_rewritten(op, change) for op in walk.elements]
-    walk.inside = [_rewritten(op, change) for op in walk.inside]
+    walk.elements = [rewritten(op, change) for op in walk.elements]
+    walk.inside = [rewritten(op, change) for op in walk.inside]
 
 
 def _prepared(
@@ -243,14 +243,14 @@ def _divides(node: object) -> bool:
     return any(_divides(getattr(node, name)) for name in _parts(node))
 
 
-def _rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
     """The node with `change` made everywhere in it, innermost first."""
     if isinstance(node, tuple):
-        return tuple(_rewritten(item, change) for item in node)
+        return tuple(rewritten(item, change) for item in node)
     changed = {}
     for name in _parts(node):
         old = getattr(node, name)
-        new = _rewritten(old, change)
+        new = rewritten(old, change)
         if new is not old and new != old:
             changed[name] = new
     return change(replace(node, **changed) if changed else node)

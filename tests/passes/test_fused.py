@@ -1,0 +1,77 @@
+"""Formulas that multiply-adds do: which are multiplied out, however they are written, and which stay as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec.compiler import compile_file
+
+TEXT = """kernel k[BN = 256](x: f32[N]) -> y: f32[N]:
+    for i in parallel(N by BN):
+        a = x[i]
+        y[i] = {formula}
+"""
+
+
+def formula(folder: Path, text: str, strict: bool = False) -> str:
+    """The C++ of an element, in one line and without suffixes."""
+    path = folder / "k.tile"
+    program = TEXT.replace("{formula}", text)
+    if strict:
+        program = program.replace("\n    for", "\n    schedule math = strict\n    for")
+    path.write_text(program, encoding="utf-8")
+    cu = compile_file(str(path), archs=("sm_80",)).cu
+    found = re.search(r"((?:const float \w+ = [^;]*;\s*)*)y_out\[i_sub\] = ([^;]*);", cu)
+    assert found is not None
+    lets = " ".join(re.findall(r"const float factor = [^;]*;", found[1]))
+    line = re.sub(r"\s+", " ", f"{lets} {found[2]}".strip()).replace("a[i_sub]", "a")
+    return re.sub(r"(\d)f\b", r"\1", line).replace("e+30", "e30")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.5 * a * (1.0 + tanh(a))",
+        "(tanh(a) + 1.0) * (0.5 * a)",
+        "a * 0.5 * (tanh(a) + 1.0)",
+    ],
+)
+def test_a_factor_of_one_plus_a_bounded_function_is_added(tmp_path: Path, text: str) -> None:
+    found = formula(tmp_path, text)
+    assert found.endswith("factor * tanh_fast(a) + factor")
+    assert found.startswith("const float factor = ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.5 * (a + 0.25 * a * a * a)",
+        "(a * 0.25 * a * a + a) * 0.5",
+        "0.5 * (a * a * a * 0.25 + a)",
+    ],
+)
+def test_a_polynomial_has_its_variable_in_front(tmp_path: Path, text: str) -> None:
+    assert formula(tmp_path, text) == "a * (0.125 * a * a + 0.5)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a * (1.0 + exp(a))",  # where a * exp(a) overflows, the factor alone need not
+        "a * (2.0 + tanh(a))",
+        "0.5 * (a + 0.25 * exp(a) * a)",
+        "a * (a + 0.25 * a * a)",
+        "1e30 * (a + 1e30 * a * a)",  # the product of the numbers is none
+    ],
+)
+def test_other_formulas_stay(tmp_path: Path, text: str) -> None:
+    found = formula(tmp_path, text)
+    assert found == text.replace("exp(", "exp_fast(").replace("tanh(", "tanh_fast(")
+
+
+def test_strict_formulas_stay(tmp_path: Path) -> None:
+    found = formula(tmp_path, "0.5 * a * (1.0 + tanh(a))", strict=True)
+    assert "factor" not in found and "tanh_strict(a)" in found

@@ -1,0 +1,54 @@
+"""The kernel of a nest in the asynchronous form: what the producer and the consumers do, one beside the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
+from tilec.passes.lower.asynchronous import Roles
+
+PRODUCERS = 128
+"""Threads behind the consumers: registers are dealt out to whole warpgroups."""
+
+
+def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
+    """The kernel with its roles, maps, rings and barriers."""
+    form = roles.form
+    both = a.Roles(
+        form.threads,
+        form.registers[0],
+        form.registers[1],
+        _rotated(producer, roles),
+        _rotated(roles.consumer(kernel.body), roles),
+    )
+    sharing, split = form.sharing, form.split
+    digit = roles.context.var_names[sharing.digit] if sharing else ""
+    exchange = (roles.sums.full, roles.sums.free) if roles.sums is not None else ()
+    return replace(
+        kernel,
+        threads=form.threads + PRODUCERS,
+        producers=PRODUCERS,
+        arguments=(*roles.maps.values(), *kernel.arguments),
+        panels=(
+            *roles.panels,
+            *([roles.leaving.buffer] if roles.leaving is not None else []),
+        ),
+        barriers=(*roles.barriers, *exchange),
+        cluster=sharing.size if sharing else split.size if split else 1,
+        cluster_digit=digit,
+        # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
+        early=bool(form.streams),
+        grid=tuple(
+            replace(d, backwards=False, uneven=True) if d.backwards and d is kernel.grid[-1] else d
+            for d in kernel.grid
+        ),
+        body=(both,),
+    )
+
+
+def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
+    """The ops of a role, whose instances rotate where some have less to do than others."""
+    return tuple(
+        replace(op, rotated=roles.rotated) if isinstance(op, a.Instances) else op for op in ops
+    )
