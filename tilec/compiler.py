@@ -33,12 +33,14 @@ KERNELS_A_PROCESS = 4
 @dataclass(frozen=True)
 class AnalysedKernel:
     """A kernel's syntax, its candidate and its Tile IR. `general`: candidate and Tile IR with the tile sizes of variants beside the
-    target's best form of products, where they are not those of that form."""
+    target's best form of products, where they are not those of that form; `wide`: with those of wider steps, where a loop has more trips
+    in some instances than in others and narrow ones are taken for that."""
 
     syntax: ast.Kernel
     candidate: Candidate
     program: Program
     general: tuple[Program, Candidate] | None = None
+    wide: tuple[Program, Candidate] | None = None
 
 
 def analyse_file(
@@ -71,7 +73,7 @@ def analyse_file(
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
         attempts = _table_attempts(arch)
-        asked = streams = False
+        asked = streams = suited = False
         while attempts:
             attempt = attempts.pop(0)
             trial = Sink()
@@ -100,30 +102,50 @@ def analyse_file(
             streams = attempt.streams
             if not streams:
                 tried.append((program, candidate))
-            if _suits(program, arch, candidate, streams, attempt.shared):
+            suited = _suits(program, arch, candidate, streams, attempt.shared)
+            if suited:
                 break
-        general = None
+
+        general = wide = None
         takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
         if tried and not streams and not takes_last and not trial.errors:
-            last = make_candidate(
-                item,
-                files.scope(files.main),
-                defines or {},
-                Sink(),
-                elsewhere=elsewhere,
-                product_tiles=TARGETS[arch].product_tiles[-1],
-            )
-            if last is not None:
-                last = last.with_choice((choices or {}).get(item.name, {}))
-                other = analyse(files, item, files.main, last, Sink())
-                general = None if other is None else (other, last)
+            again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
+            general = again(TARGETS[arch].product_tiles[-1])
+            if attempt.uneven and suited:
+                tilings = (again(a.tiles) for a in attempts if not a.uneven)
+                wide = next((x for x in tilings if x and _suits(x[0], arch, x[1], False)), None)
+                if wide is not None and wide[0].tiles == tried[-1][0].tiles:
+                    wide = None
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
-            found.append(AnalysedKernel(item, candidate, program, general))
+            found.append(AnalysedKernel(item, candidate, program, general, wide))
     sink.raise_if_errors()
     return files, found, sink
+
+
+def _with_tiles(
+    files: Files,
+    item: ast.Kernel,
+    defines: Mapping[str, str],
+    choices: Mapping[str, Choice],
+    elsewhere: Sequence[str],
+    tiles: Sequence[int],
+) -> tuple[Program, Candidate] | None:
+    """A kernel with other `auto` tile sizes; None where it has none."""
+    from tilec.analysis.analyse import analyse
+    from tilec.plan.parameters import make_candidate
+
+    scope = files.scope(files.main)
+    candidate = make_candidate(
+        item, scope, defines, Sink(), elsewhere=elsewhere, product_tiles=tiles
+    )
+    if candidate is None:
+        return None
+    candidate = candidate.with_choice(choices.get(item.name, {}))
+    program = analyse(files, item, files.main, candidate, Sink())
+    return None if program is None else (program, candidate)
 
 
 def _tiles_are_open(candidate: Candidate) -> bool:
@@ -424,6 +446,7 @@ def _compile_kernel(
             suffix,
             snapshot,
             items[arch].general,
+            items[arch].wide,
         )
         if dispatch is not None and dispatch.numbers(arch):
             from tilec.dispatching import lower_choices

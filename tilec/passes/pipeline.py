@@ -46,6 +46,7 @@ from tilec.passes import (
     sink_stores,
     slices,
     synchronize,
+    wide_steps,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
@@ -103,9 +104,11 @@ def run(
     suffix: str = "",
     snapshot: Snapshot | None = None,
     general: tuple[t.Program, Candidate] | None = None,
+    wide: tuple[t.Program, Candidate] | None = None,
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
-    sizes of their own. Raises TileError with the code of what cannot be compiled."""
+    sizes of their own, `wide` that of a form for calls whose sizes suit its tile sizes better. Raises TileError with the code of what cannot
+    be compiled."""
     snapshot = snapshot or _no_snapshot
     check_supported(program)
     _check_names(program, spell)
@@ -145,7 +148,8 @@ def run(
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
-        for form in (*forms, *beside):
+        preferred = _wide(program, wide, target) if forms else []
+        for form in (*preferred, *forms, *beside):
             nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
             name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
             while True:
@@ -292,6 +296,23 @@ def _asynchronous(
     except TileError as error:
         return [], error.diagnostics[0].message
     return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
+
+
+def _wide(
+    program: t.Program, wide: tuple[t.Program, Candidate] | None, target: Target
+) -> list[_Form]:
+    """The variant with wide steps, launched where the model says that it is the faster one."""
+    if wide is None or len(program.nests) != 1:
+        return []
+    other, candidate = wide
+    faster = wide_steps.faster(other, program, target)
+    forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
+    if faster is None or not forms:
+        return []
+    variant = forms[0].variant
+    own = variant.condition
+    condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
+    return [replace(forms[0], variant=replace(variant, name="wide", condition=condition))]
 
 
 def _is_deep(variant: Variant) -> bool:

@@ -116,6 +116,26 @@ def copy_cost(arch: str, bits: int) -> CopyCost | None:
     return CopyCost(moved / saved, launch / saved)
 
 
+STEP_CLOCKS = 510
+"""Clocks of a step of chained products beside its elements: barriers, turns, what is done once a row."""
+TILE_CLOCKS = 4700
+"""Clocks of a tile beside its steps: first loads, first and last product, what leaves."""
+STEP_SHARE = 0.8
+"""How much of its limit, special functions or tensor cores, a step reaches with its elements. All three are from the clocks of
+warpgroups and the rates of long rows on an H200: 2430 a step of 192 x 128 elements of 64 channels, 1790 of 256 x 64."""
+
+
+def step_clocks(arch: str, elements: int, multiply_adds: int, bits: int) -> int | None:
+    """Clocks of a step of chained products that makes so many elements, an exponential of each, by so many multiply-adds on operands of
+    `bits` bits; None where products of warpgroups are not known to be as fast as that."""
+    rates = RATES[arch]
+    tensor = rates.tensor.get(bits)
+    if not rates.warpgroup_share or tensor is None:
+        return None
+    limit = max(elements / rates.mufu, multiply_adds / tensor)
+    return round(STEP_CLOCKS + limit / STEP_SHARE)
+
+
 FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {
     ("exp2", "fast"): (1, 0, 0),
     ("exp", "fast"): (1, 1, 0),
