@@ -1,6 +1,9 @@
 """Times products under given tiles, warps and stages beside cuBLAS: what the rules of the plan are drawn from.
 
-usage: python bench/sweep_gemm.py [--out FILE] [--rounds N]
+usage: python bench/sweep_gemm.py [--out FILE] [--rounds N] [--shape MxNxK]…
+
+The code is for sm_90, so that products are `mma.sync`. Each round begins with another configuration: what follows cuBLAS in time finds the
+card at a lower clock. A shape with few rows has tiles of few rows too, and a kernel that says `require M <= ROWS`.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 import torch
 from triton.testing import do_bench
@@ -23,111 +27,158 @@ from launchers import Launcher, load
 
 Tile = tuple[int, int, int, int, int]
 
-CONFIGURATIONS: list[Tile] = [  # (BM, BN, BK, warps, stages)
+SQUARE: list[Tile] = [  # (BM, BN, BK, warps, stages)
     (128, 128, 64, 4, 2), (128, 128, 64, 4, 3), (128, 128, 64, 8, 3), (128, 128, 32, 4, 4), (128, 128, 32, 4, 6),
-    (128, 256, 32, 8, 4), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 32, 8, 4), (256, 128, 64, 8, 3),
-    (256, 128, 64, 8, 4), (256, 64, 64, 4, 3), (64, 256, 64, 4, 3), (128, 64, 64, 4, 4),
+    (128, 256, 32, 8, 4), (128, 256, 32, 8, 6), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 32, 8, 4),
+    (256, 128, 64, 8, 3), (256, 128, 64, 8, 4), (256, 64, 64, 4, 3), (64, 256, 64, 4, 3), (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4), (64, 128, 64, 2, 4), (128, 64, 64, 2, 4), (64, 64, 64, 4, 4), (64, 64, 64, 2, 4),
+    (128, 128, 128, 8, 3), (128, 192, 64, 8, 3), (192, 128, 64, 8, 3),
 ]  # fmt: skip
+FEW_ROWS: list[Tile] = [
+    (16, 64, 64, 2, 4), (16, 64, 128, 2, 4), (16, 64, 128, 4, 4), (16, 128, 64, 4, 4), (16, 128, 128, 4, 4),
+    (16, 64, 256, 4, 3), (32, 64, 128, 4, 4), (32, 128, 64, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 4),
+    (64, 128, 64, 4, 4), (64, 128, 64, 4, 3), (64, 256, 64, 4, 3), (128, 64, 64, 4, 4), (128, 128, 64, 4, 3),
+]  # fmt: skip
+MOST_ROWS = 64
+"""Rows up to which a shape has few."""
 
-SOURCE = """kernel {name}(a: bf16[M, K], b: bf16[{b}]) -> c: bf16[M, N]:
-    schedule warps = {warps}, stages = {stages}
-    for i, j in parallel(M by {bm}, N by {bn}):
+SHAPES = ["4096x4096x4096", "2048x2048x2048", "16x8192x8192", "64x8192x8192"]
+
+SOURCE = """kernel {name}[BM = {bm}, BN = {bn}, BK = {bk}](a: bf16[M, K], b: bf16[{b}]) -> c: bf16[M, N]:
+{clauses}    for i, j in parallel(M by BM, N by BN):
         acc = zeros(f32, i, j)
-        for k in range(K by {bk}):
+        for k in range(K by BK):
             acc += a[i, k] @ {right}
         c[i, j] = acc
 """
 
 
-def timed(function: Callable[[], object]) -> float:
-    """Median milliseconds with a cold L2."""
-    return float(do_bench(function, warmup=5, rep=25, return_mode="median"))
+@dataclass(frozen=True)
+class Item:
+    """One kernel of one file; `tile` None: what the compiler chooses, of at most `rows` rows where that is not 0."""
+
+    kind: str
+    tile: Tile | None
+    rows: int
+    path: str
+
+    @property
+    def kernel(self) -> str:
+        return Path(self.path).stem
 
 
-def sources(folder: Path) -> list[tuple[str, Tile | str, str, str]]:
-    """Kind, tile or "auto", file and kernel of all that is timed."""
-    wanted: list[tuple[str, Tile | str, str, str]] = []
-    for kind in ("nn", "nt"):
-        wanted.append((kind, "auto", "samples/gemm.tile", f"gemm_{kind}"))
-        for configuration in CONFIGURATIONS:
-            bm, bn, bk, warps, stages = configuration
-            name = f"g_{kind}_{bm}_{bn}_{bk}_{warps}_{stages}"
-            text = SOURCE.format(
-                name=name, b="K, N" if kind == "nn" else "N, K", right="b[k, j]" if kind == "nn" else "b[j, k].T",
-                bm=bm, bn=bn, bk=bk, warps=warps, stages=stages,
-            )  # fmt: skip
-            path = folder / f"{name}.tile"
-            path.write_text(text)
-            wanted.append((kind, configuration, str(path), name))
-    return wanted
+def write(folder: Path, kind: str, tile: Tile | None, rows: int) -> Item:
+    """The file of one kernel."""
+    bm, bn, bk, warps, stages = tile or ("auto",) * 5
+    settings = f"    schedule warps = {warps}, stages = {stages}\n" if tile else ""
+    name = f"g_{kind}_{bm}_{bn}_{bk}_{warps}_{stages}_{rows}"
+    text = SOURCE.format(
+        name=name, b="K, N" if kind == "nn" else "N, K", right="b[k, j]" if kind == "nn" else "b[j, k].T",
+        bm=bm, bn=bn, bk=bk, clauses=(f"    require M <= {rows}\n" if rows else "") + settings,
+    )  # fmt: skip
+    path = folder / f"{name}.tile"
+    path.write_text(text)
+    return Item(kind, tile, rows, str(path))
 
 
-def build(item: tuple[str, Tile | str, str, str]) -> Launcher | str:
+def build(item: Item) -> Launcher | str:
     """The launcher, or why there is none: a configuration that does not fit is part of the table."""
     try:
-        return load(item[2], item[3], "sm_90")
+        return load(item.path, item.kernel, "sm_90")
     except Exception as error:
         return str(error)[:100]
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Median milliseconds with a cold L2."""
+    return float(do_bench(function, warmup=4, rep=20, return_mode="median"))
+
+
+def race(
+    shape: tuple[int, int, int], items: list[Item], built: dict[Item, Launcher | str], rounds: int
+) -> list[dict[str, object]]:
+    """Verified, then timed in turns."""
+    m, n, k = shape
+    a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
+    bt = b.T.contiguous()
+    c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    reference = (a @ b).float()
+    runs: list[tuple[Item, Callable[[], object]]] = []
+    for item in items:
+        launch = built[item]
+        if isinstance(launch, str):
+            print(item.kind, item.tile, launch)
+            continue
+        right = b if item.kind == "nn" else bt
+        c.fill_(float("nan"))
+        launch(a, right, c, m, k, n)
+        error = float((c.float() - reference).norm() / reference.norm())
+        assert error < 3e-3, (item, error)
+        runs.append((item, partial(launch, a, right, c, m, k, n)))
+    ratios: dict[Item, list[float]] = {}
+    times: dict[Item, list[float]] = {}
+    for number in range(rounds):
+        theirs = {
+            "nn": timed(lambda: torch.mm(a, b, out=c)),
+            "nt": timed(lambda: torch.mm(a, bt.T, out=c)),
+        }
+        first = number * len(runs) // rounds
+        for item, run in (*runs[first:], *runs[:first]):
+            ms = timed(run)
+            times.setdefault(item, []).append(ms)
+            ratios.setdefault(item, []).append(theirs[item.kind] / ms)
+    return [
+        {
+            "shape": "x".join(map(str, shape)),
+            "kind": item.kind,
+            "tile": item.tile or "auto",
+            "ratio": round(median(ratios[item]), 4),
+            "tflops": round(2.0 * m * n * k / median(times[item]) * 1e-9, 1),
+            "spread": round(max(times[item]) / min(times[item]) - 1, 3),
+        }
+        for item, _ in runs
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shape", action="append", default=[])
     options = parser.parse_args()
-    wanted = sources(Path(tempfile.mkdtemp()))
-    m = n = k = 4096
-    a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
-    bt = b.T.contiguous()
-    c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    reference = (a @ b).float()
+    folder = Path(tempfile.mkdtemp())
+    wanted: dict[tuple[int, int, int], list[Item]] = {}
+    for text in options.shape or SHAPES:
+        m, n, k = map(int, text.split("x"))
+        rows = m if m <= MOST_ROWS else 0
+        tiles: list[Tile | None] = [None, *(FEW_ROWS if rows else SQUARE)]
+        wanted[m, n, k] = [write(folder, d, t, rows) for d in ("nn", "nt") for t in tiles]
+    every = list(dict.fromkeys(item for items in wanted.values() for item in items))
     with ThreadPoolExecutor(16) as pool:
-        built = list(pool.map(build, wanted))
-    runs: list[tuple[str, Tile | str, Callable[[], object]]] = []
-    for (kind, configuration, _, _), launch in zip(wanted, built, strict=True):
-        if isinstance(launch, str):
-            print(kind, configuration, launch)
-            continue
-        right = b if kind == "nn" else bt
-        c.fill_(float("nan"))
-        launch(a, right, c, m, k, n)
-        error = float((c.float() - reference).norm() / reference.norm())
-        assert error < 3e-3, (kind, configuration, error)
-        runs.append((kind, configuration, partial(launch, a, right, c, m, k, n)))
-    ratios: dict[tuple[str, Tile | str], list[float]] = {}
-    times: dict[tuple[str, Tile | str], list[float]] = {}
-    for _ in range(options.rounds):
-        theirs = {
-            "nn": timed(lambda: torch.mm(a, b, out=c)),
-            "nt": timed(lambda: torch.mm(a, bt.T, out=c)),
-        }
-        for kind, configuration, run in runs:
-            ms = timed(run)
-            times.setdefault((kind, configuration), []).append(ms)
-            ratios.setdefault((kind, configuration), []).append(theirs[kind] / ms)
-    table = [
-        {
-            "kind": kind,
-            "tile": configuration,
-            "ratio": round(median(ratios[kind, configuration]), 4),
-            "tflops": round(2.0 * m * n * k / median(times[kind, configuration]) * 1e-9, 1),
-        }
-        for kind, configuration, _ in runs
-    ]
-    share = {}
-    for kind in ("nn", "nt"):
-        rates = {str(r["tile"]): float(str(r["tflops"])) for r in table if r["kind"] == kind}
-        share[kind] = round(rates["auto"] / max(rates.values()), 4)
-    for row in sorted(table, key=lambda r: (str(r["kind"]), -float(str(r["ratio"])))):
+        built = dict(zip(every, pool.map(build, every), strict=True))
+    table: list[dict[str, object]] = []
+    share: dict[str, float] = {}
+    for shape, items in wanted.items():
+        rows_of_shape = race(shape, items, built, options.rounds)
+        table += rows_of_shape
+        for kind in ("nn", "nt"):
+            rates = {
+                str(r["tile"]): float(str(r["tflops"])) for r in rows_of_shape if r["kind"] == kind
+            }
+            name = f"{'x'.join(map(str, shape))} {kind}"
+            share[name] = round(rates["auto"] / max(rates.values()), 4)
+    for row in sorted(
+        table, key=lambda r: (str(r["shape"]), str(r["kind"]), -float(str(r["ratio"])))
+    ):
         print(json.dumps(row), flush=True)
-    print(json.dumps({"auto_of_best": share}), flush=True)
+    print(json.dumps({"auto_of_best": share, "mean": geometric_mean(share.values())}), flush=True)
     if options.out:
         head = {
             "command": "python bench/sweep_gemm.py " + " ".join(sys.argv[1:]),
             "gpu": torch.cuda.get_device_name(),
-            "shape": "4096^3 bf16, code for sm_90",
-            "method": "verified, then triton do_bench medians with a cold L2, in turns; ratio to cuBLAS within each round, median",
+            "operands": "bf16, code for sm_90",
+            "method": "verified, then triton do_bench medians with a cold L2, in turns that begin elsewhere each round; ratio to cuBLAS within each round, median",
             "auto_of_best": share,
         }
         Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")

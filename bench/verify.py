@@ -2,7 +2,7 @@
 
 usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--arch ARCH] [--dry]
 
-Parts: ragged, examples, faults, limits, sanitizer, archs, bits. Each builds with --jobs processes before it uses the GPU, then has
+Parts: ragged, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
 --seconds; what is not done by then counts as failed. --dry does everything but the launches: the interpreter stands in.
 Exit status: 0 all agree, 3 the machine lacks something, 4 something failed.
 """
@@ -32,6 +32,7 @@ PARTS = {
     "sanitizer": ("sanitizer", "sanitizer"),
     "archs": ("archs", "archs"),
     "bits": ("bits", "bits"),
+    "wmma": ("wmma", "wmma"),
 }
 """Module and function of each part."""
 

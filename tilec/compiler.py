@@ -113,7 +113,9 @@ def analyse_file(
             general = again(TARGETS[arch].product_tiles[-1])
             if attempt.uneven and suited:
                 tilings = (again(a.tiles) for a in attempts if not a.uneven)
-                wide = next((x for x in tilings if x and _suits(x[0], arch, x[1], False)), None)
+                wide = next(
+                    (x for x in tilings if x and _suits(x[0], arch, x[1], False, False)), None
+                )
                 if wide is not None and wide[0].tiles == tried[-1][0].tiles:
                     wide = None
         for diagnostic in trial.diagnostics:

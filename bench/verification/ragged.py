@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from tilec.runtime.device import open_gpu
@@ -24,34 +24,37 @@ WANTED = 20
 def ragged_part(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
     """All kernels at 20 size sets or more; those whose inputs bound something once more, with NaN beyond it."""
     evidence = Evidence("ragged")
-
-    def wanted(ready: Ready) -> list[Job]:
-        sizes = ragged(ready)
-        found = [Job(ready.source, s) for s in sizes]
-        if len(sizes) < WANTED:
-            evidence.record(ready.source.kernel, False, f"only {len(sizes)} ragged size sets")
-        if ready.source.kernel in BEYOND:
-            found += [Job(ready.source, s, beyond=True) for s in sizes if all(s.dims.values())]
-        return found
-
-    return _run(evidence, wanted, arch, jobs, seconds, dry, only)
-
-
-def _run(
-    evidence: Evidence,
-    wanted: Callable[[Ready], list[Job]],
-    arch: str,
-    jobs: int,
-    seconds: float,
-    dry: bool,
-    only: list[str],
-) -> Evidence:
     ready, refused = build_all(sources(only=only), arch, "cubin", jobs)
     evidence.notes += [
         f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused
     ]
-    found = [wanted(r) for r in ready]
-    # one of each kernel in turn, so that a deadline cuts all of them alike
+    found = [jobs_of(r) for r in ready]
+    for one, own in zip(ready, found, strict=True):
+        sizes = [job for job in own if not job.beyond]
+        if len(sizes) < WANTED:
+            evidence.record(one.source.kernel, False, f"only {len(sizes)} ragged size sets")
+    run(evidence, ready, found, jobs, seconds, dry)
+    return evidence
+
+
+def jobs_of(ready: Ready, most: int | None = None) -> list[Job]:
+    """A kernel's ragged sizes, `most` of them; where its inputs bound something those once more, with NaN beyond it."""
+    sizes = ragged(ready)[:most]
+    found = [Job(ready.source, s) for s in sizes]
+    if ready.source.kernel in BEYOND:
+        found += [Job(ready.source, s, beyond=True) for s in sizes if all(s.dims.values())]
+    return found
+
+
+def run(
+    evidence: Evidence,
+    ready: Sequence[Ready],
+    found: Sequence[Sequence[Job]],
+    jobs: int,
+    seconds: float,
+    dry: bool,
+) -> None:
+    """Launch and verify the jobs `found` for each kernel: one of each in turn, so that a deadline cuts all of them alike."""
     longest = max(map(len, found), default=0)
     queue = [own[n] for n in range(longest) for own in found if n < len(own)]
     print(f"{len(queue)} calls of {len(ready)} kernels, built", flush=True)
@@ -59,4 +62,3 @@ def _run(
     deadline = time.monotonic() + seconds
     with Verifiers(jobs) as verifiers, nullcontext(None) if dry else open_gpu() as gpu:
         run_jobs(queue, by_key, gpu, verifiers, evidence, deadline)
-    return evidence

@@ -1593,20 +1593,20 @@ cross_entropy_kernel_c512(const bf16_t* __restrict__ x, const int* __restrict__ 
       /*kInstances=*/4>(x, label, loss, dx, R, C, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 cross_entropy_kernel_c1024(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, label, loss, dx, R, C, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 cross_entropy_kernel_c2048(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, label, loss, dx, R, C, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 cross_entropy_kernel_c4096(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, label, loss, dx, R, C, scale);

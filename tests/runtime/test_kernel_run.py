@@ -11,6 +11,8 @@ import pytest
 
 from tests.jobs.front_half import compile_front
 from tests.runtime.fake_driver import fake_device, fake_driver
+from tilec.emit.entries import entry_names
+from tilec.emit.unit import HOST_HELPERS, KERNEL_BEGIN, KERNEL_END
 from tilec.ir.launch import (
     Always,
     IntegerArgument,
@@ -39,6 +41,22 @@ kernel scaled[BN = 64](x: f32[N], scale: f32) -> y: f32[N]:
     bytes 2 * N * 4
     example N = 1000, scale = 0.5
     example cpu N = 100, scale = 0.25
+"""
+
+
+TEXT = f"""\
+namespace {{
+{HOST_HELPERS}
+}}  // namespace
+{KERNEL_BEGIN}
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 1))
+scaled(const float* x, float* y, int N, float scale) {{
+}}
+
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 1))
+scaled_any(const float* x, float* y, int N, float scale) {{
+}}
+{KERNEL_END}
 """
 
 
@@ -82,7 +100,7 @@ def runner(tmp_path, monkeypatch):
         )
         step = Step((Launch("scaled", Always(), n, 64, arguments),))
         plan = replace(kernel.plan, targets=(TargetPlan("sm_90", (step,)),))
-        compiled = replace(compiled, kernels=(replace(kernel, plan=plan),))
+        compiled = replace(compiled, kernels=(replace(kernel, plan=plan),), cu=TEXT)
         driver = fake_driver({"scaled": function, "read_buffer": read_buffer})
         gpu = Gpu(driver, fake_device())
         request = RunRequest(file=str(path), **options)
@@ -103,6 +121,26 @@ def test_verified_against_interpreter_and_check(runner) -> None:
     )
     assert outcome.peak_megabytes == pytest.approx(0.008)
     assert outcome.timings == ()
+
+
+def test_what_is_launched_is_built_alone(runner, monkeypatch) -> None:
+    """Once for all sizes; what only other addresses launch is built when they come."""
+    texts: list[str] = []
+    build = kernel_run.compile_cubin
+
+    def noted(text, *arguments, **options):
+        texts.append(text)
+        return build(text, *arguments, **options)
+
+    monkeypatch.setattr(kernel_run, "compile_cubin", noted)
+    run, kernel = runner(settings=("N=1000",))
+    assert run.run(kernel, run.cases(kernel)[0]).nvcc_calls == 1
+    assert run.run(kernel, run.cases(kernel)[0]).nvcc_calls == 0
+    assert [entry_names(text) for text in texts] == [("scaled",)]
+    monkeypatch.setattr(kernel_run, "launched", lambda *a: ())
+    run, kernel = runner(settings=("N=1000",))
+    assert run.run(kernel, run.cases(kernel)[0]).nvcc_calls == 1
+    assert [entry_names(text) for text in texts] == [("scaled",)] * 2
 
 
 def test_what_must_come_out_is_computed_while_nvcc_runs(runner, monkeypatch) -> None:

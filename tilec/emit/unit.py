@@ -21,6 +21,8 @@ from tilec.resources import resource_text
 
 KERNEL_BEGIN = "// kernel begin"
 KERNEL_END = "// kernel end"
+HOST_HELPERS = f"// {' host helpers':->96}"
+"""The line above what launchers need, behind the device's primitives."""
 
 RULE = 96
 """Columns of the line above a kernel's section, with its name at the end."""

@@ -551,9 +551,9 @@ class Assignment:
         row_steps = self._row_steps(level)
         if row_steps:
             window = self.target.window_registers if self.transport == "window" else 0
-            registers = registers_of_rows(
-                level.words, row_steps, len(self._streamed()), window, self._fills(level)
-            )
+            several = sum(isinstance(op, t.Store) for op in self.ops) > 1
+            own = (level.words, row_steps, len(self._streamed()), window, self._fills(level))
+            registers = registers_of_rows(*own, self.target.row_registers_of_stores * several)
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)

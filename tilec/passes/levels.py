@@ -88,6 +88,9 @@ has no registers for what more than four have under way, of wide elements more t
 INNER_STEPS = 5
 """Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
 
+FEW_STEPS = range(4, 8)
+"""Vectors of a part with which addresses of several stores are too much for what its own registers leave."""
+
 INNER_WIDTH = 8
 """Elements of their vectors from which on: rows of wider elements are bound by memory before they are by the issue of instructions."""
 
@@ -169,10 +172,11 @@ def least_cta(steps: int) -> int:
 
 
 def registers_of_rows(
-    words: int, steps: int, streams: int, window: int, filled: bool = False
+    words: int, steps: int, streams: int, window: int, filled: bool = False, stores: int = 0
 ) -> int:
     """Registers to leave a thread that holds `words` of a row in `steps` vectors; at least `window` where those are of
-    a window (0: they are not). `filled`: walks without masks have vectors under way in the place of bounds."""
+    a window (0: they are not). `filled`: walks without masks have vectors under way in the place of bounds; `stores`: more
+    for several tensors that are written from parts of a few vectors."""
     registers = REGISTERS_OF_ROWS + words * 3 // 2
     if window:
         many = steps >= 4 or words >= MANY_WORDS
@@ -181,6 +185,8 @@ def registers_of_rows(
         return max(window, registers) + shifts
     if streams >= 3 and steps < 8:
         registers += REGISTERS_OF_STREAMS
+    elif steps in FEW_STEPS:
+        registers += stores
     return registers
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilec.forked import cores
 from tilec.ir import tile_ir as ir
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.interpreter import walk
@@ -51,10 +53,9 @@ def make_inputs(
         return sym.evaluate(value)
 
     uses = tensor_uses(program)
-    arrays = {}
-    for place, tensor in enumerate(program.tensors):
-        if tensor.role not in ("input", "inout"):
-            continue
+
+    def made(place: int) -> Array:
+        tensor = program.tensors[place]
         generator = np.random.Generator(np.random.PCG64([seed, place]))
         shape = tuple(number(d) for d in tensor.dims)
         if tensor.strides is not None:
@@ -62,10 +63,14 @@ def make_inputs(
             shape = (0,) if 0 in shape else (reach,)
         use = uses.get(tensor.name)
         if use is not None and tensor.dtype.is_integer:
-            arrays[tensor.name] = _addressing(use, shape, tensor, number, generator)
-        else:
-            arrays[tensor.name] = _plain(shape, tensor, generator)
-    return arrays
+            return _addressing(use, shape, tensor, number, generator)
+        return _plain(shape, tensor, generator)
+
+    places = [n for n, t in enumerate(program.tensors) if t.role in ("input", "inout")]
+    # NumPy lets go of the interpreter's lock while it draws numbers
+    with ThreadPoolExecutor(min(max(1, len(places)), cores())) as pool:
+        arrays = list(pool.map(made, places))
+    return {program.tensors[n].name: array for n, array in zip(places, arrays, strict=True)}
 
 
 def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Generator) -> Array:

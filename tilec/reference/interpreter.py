@@ -8,9 +8,11 @@ execution may store (`running_error.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 
@@ -30,6 +32,9 @@ from tilec.source.text import NOWHERE
 
 Observer = Callable[[ir.Value, Tile, Callable[[Sym], int]], None]
 """Called for every value that is defined, with a function that evaluates Syms at this moment."""
+
+SHARES = 4
+"""Parts of the instances that a thread takes, one after the other: some take longer than others."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +174,42 @@ class Interpreter:
         """Number of trips of each grid axis of a nest."""
         return tuple(max(0, self.number(g.trips)) for g in self.program.nests[nest].grid)
 
-    def run(self, instances: Iterable[Instance] | None = None) -> None:
-        """Run all nests in order, or the instances given, in their order; outputs are written in place."""
+    def run(self, instances: Iterable[Instance] | None = None, *, threads: int = 1) -> None:
+        """Run all nests in order, or the instances given, in their order; outputs are written in place. With `threads` the instances of a
+        nest run beside each other, unless one says where they are seen: an observer, `print`, atomics."""
         if instances is None:
             instances = (i for n in range(len(self.program.nests)) for i in self.instances(n))
+        seen = any(isinstance(op, ir.Print | ir.Atomic) for op in walk(self.program))
         # products of single tiles: for many threads they are too small
-        with np.errstate(all="ignore"), one_thread():
+        with one_thread():
+            if threads == 1 or seen or self.observe is not None:
+                self._in_order(instances)
+            else:
+                for _, own in groupby(instances, lambda instance: instance.nest):
+                    self._beside(list(own), threads)
+        for memory in self.memories.values():
+            memory.finish()
+
+    def _beside(self, instances: Sequence[Instance], threads: int) -> None:
+        """Instances of one nest by copies of this interpreter that share its memories. The error that is raised is the first one's."""
+        each = max(1, len(instances) // (threads * SHARES))
+        parts = [instances[n : n + each] for n in range(0, len(instances), each)]
+        with ThreadPoolExecutor(threads) as pool:
+            try:
+                for _ in pool.map(lambda part: self._copy()._in_order(part), parts):
+                    pass
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _copy(self) -> Interpreter:
+        """Another one at no instance, on the same memories."""
+        other = copy(self)
+        other.values, other.trips = {}, {}
+        other.accessor = Accessor(other)
+        return other
+
+    def _in_order(self, instances: Iterable[Instance]) -> None:
+        with np.errstate(all="ignore"):
             for instance in instances:
                 nest = self.program.nests[instance.nest]
                 self.values.clear()
@@ -183,8 +218,6 @@ class Interpreter:
                 for axis, trip in zip(nest.grid, instance.trips, strict=True):
                     self.trips[axis.index] = trip
                 self.block(nest.body)
-        for memory in self.memories.values():
-            memory.finish()
 
     # ---- structure
 

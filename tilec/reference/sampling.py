@@ -25,12 +25,13 @@ _PER_ELEMENT = 40
 
 @dataclass(frozen=True)
 class Selection:
-    """`instances` to run in order; `sampled` of `total` in the last nest, or all of them where `complete`."""
+    """`instances` to run in order; `sampled` of `total` in the last nest, or all of them where `complete`. `operations` are those of all."""
 
     instances: tuple[Instance, ...] | None
     sampled: int
     total: int
     complete: bool
+    operations: int = 0
 
     def describe(self) -> str:
         """What a run prints."""
@@ -62,7 +63,7 @@ def select(interpreter: Interpreter, seed: int = 0, limit: int = LIMIT) -> Selec
     totals = [int(np.prod(g, dtype=np.float64)) if g else 1 for g in grids]
     work = [operations(program, sizes, n) for n in range(len(program.nests))]
     if sum(work) <= limit:
-        return Selection(None, sum(totals), sum(totals), True)
+        return Selection(None, sum(totals), sum(totals), True, sum(work))
     if sum(work[:-1]) > limit:
         raise fail(
             "E0906",
@@ -73,7 +74,9 @@ def select(interpreter: Interpreter, seed: int = 0, limit: int = LIMIT) -> Selec
     chosen = choose(grids[last], seed)
     before = [i for n in range(last) for i in interpreter.instances(n)]
     instances = (*before, *(Instance(last, trips) for trips in chosen))
-    return Selection(instances, len(chosen), totals[last], len(chosen) == totals[last])
+    share = work[last] * len(chosen) // max(1, totals[last])
+    complete = len(chosen) == totals[last]
+    return Selection(instances, len(chosen), totals[last], complete, sum(work[:-1]) + share)
 
 
 def choose(grid: tuple[int, ...], seed: int = 0, count: int = SAMPLES) -> list[tuple[int, ...]]:

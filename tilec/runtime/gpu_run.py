@@ -94,7 +94,7 @@ def prepare_call(
 ) -> Iterator[DeviceCall]:
     """Arguments on the device, launches evaluated; the memory is given back at the end of the block.
 
-    `arrays` hold inputs and `inout` parameters; outputs are poisoned. `offsets` shifts a parameter's address by so many
+    `module` holds the machine code, or gives it for the names of what is launched. `arrays` hold inputs and `inout` parameters; outputs are poisoned. `offsets` shifts a parameter's address by so many
     elements. Raises TileError as `check_call`, `Gpu.allocate` and `Gpu.prepare`.
     """
     env = sizes.environment
@@ -127,12 +127,28 @@ def prepare_call(
             plan, target, sizes, addresses, base, multiprocessors=gpu.multiprocessors
         )
         kernels = tuple(launch.kernel for launch in launches)
+        if callable(module):
+            module = module(kernels)
         yield DeviceCall(
             gpu, plan, sizes, buffers, gpu.prepare(module, launches), kernels, uploaded
         )
     finally:
         for buffer in buffers.values():
             gpu.free(buffer)
+
+
+def launched(gpu: Gpu, plan: LaunchPlan, sizes: CallSizes) -> tuple[str, ...]:
+    """Names of what a call with arrays where `prepare_call` puts them launches, in order."""
+    addresses = {}
+    for number, tensor in enumerate(plan.parameters):
+        shift = sizes.offsets.get(tensor.name, 0) * storage_dtype(tensor.dtype).itemsize
+        addresses[tensor.name] = (number + 1 << 40) + shift
+    target = choose_target(plan, gpu.capability)
+    base = 1 << 50
+    found = concrete_launches(
+        plan, target, sizes, addresses, base, multiprocessors=gpu.multiprocessors
+    )
+    return tuple(launch.kernel for launch in found)
 
 
 def poison_workspace() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.compiled import CompiledFile, CompiledKernel
+from tilec.emit.entries import entries_text
 from tilec.emulator.machine import Emulator
 from tilec.ir.launch import TargetPlan
 from tilec.jobs.requests import parse_pairs
@@ -27,7 +28,7 @@ from tilec.runtime.arrays import (
 from tilec.runtime.clauses import Device, constants, count, examples, find_kernel
 from tilec.runtime.device import Gpu
 from tilec.runtime.energy import EnergyCounter, open_counter
-from tilec.runtime.gpu_run import DeviceCall, moved_bytes, prepare_call
+from tilec.runtime.gpu_run import DeviceCall, launched, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
 from tilec.runtime.report import Comparison, Energy, Outcome, Timing
 from tilec.runtime.run_options import RunOptions
@@ -82,8 +83,10 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         self.tolerance = Tolerance(options.rtol, options.atol)
         self._reference: Reference | None = None
         self._toolchain: Toolchain | None = None
-        self._built: Built | None = None
-        self._module: Any = None
+        self._built: dict[tuple[str, ...] | None, Built] = {}
+        self._modules: dict[tuple[str, ...] | None, Any] = {}
+        self._entries: dict[str, tuple[str, ...]] = {}
+        self._said: set[Diagnostic] = set()
         self._flush: bench.CacheFlush | None = None
         self._energy: EnergyCounter | None = None
 
@@ -198,27 +201,49 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         case = self._case(kernel, sizes)
         if self.gpu is None:
             return self._interpret(kernel, case)
-        if self._module is None:
-            self._module = self.gpu.module(f"{Path(self.file).stem}.cu", self.compiled.cu)
-        return self._launch(self.gpu, kernel, case, lambda: interpreter_bounds(case))
+        if None not in self._modules:
+            name = f"{Path(self.file).stem}.cu"
+            self._modules[None] = self.gpu.module(name, self.compiled.cu)
+        module = self._modules[None]
+        return self._launch(self.gpu, module, kernel, case, lambda: interpreter_bounds(case))
 
     def _on_gpu(self, gpu: Gpu, kernel: CompiledKernel, sizes: CallSizes) -> Outcome:
-        """The inputs and what they must give are computed beside nvcc, which is another process."""
+        """The entry points that all cases of a kernel launch are built, no others. The inputs and what they must give are computed
+        beside nvcc, which is another process."""
         if self.options.energy:
             self._counter(gpu)  # what cannot be measured is said before anything runs
+        fresh: list[Built] = []
+
+        def module(names: Sequence[str]) -> Any:
+            wanted = self._wanted(gpu, kernel, names)
+            if wanted and wanted not in self._modules:
+                built = self.build(wanted)
+                fresh.extend([] if built.cached else [built])
+                self._modules[wanted] = gpu.load(built.blob)
+            return self._modules.get(wanted)
+
         with ThreadPoolExecutor(1) as pool:
-            building = pool.submit(self.build)
+            wanted = self._wanted(gpu, kernel, launched(gpu, kernel.plan, sizes))
+            building = pool.submit(self.build, wanted) if wanted else None
             case = self._case(kernel, sizes)
             bounds = interpreter_bounds(case)
-            built = building.result()
-        if self._module is None:
-            self._module = gpu.load(built.blob)
-        outcome = self._launch(gpu, kernel, case, lambda: bounds)
-        return outcome if built.cached else replace(outcome, nvcc_calls=1)
+            if building is not None:
+                building.result()
+        outcome = self._launch(gpu, module, kernel, case, lambda: bounds)
+        return replace(outcome, nvcc_calls=len(fresh))
+
+    def _wanted(self, gpu: Gpu, kernel: CompiledKernel, names: Sequence[str]) -> tuple[str, ...]:
+        """The entry points to build for a call that launches `names`: those of all cases, if they are among them."""
+        if kernel.name not in self._entries:
+            cases = [launched(gpu, kernel.plan, sizes) for sizes in self.cases(kernel)]
+            self._entries[kernel.name] = tuple(dict.fromkeys(n for case in cases for n in case))
+        every = self._entries[kernel.name]
+        return every if set(names) <= set(every) else tuple(dict.fromkeys(names))
 
     def _launch(
         self,
         gpu: Gpu | Emulator,
+        module: Any,
         kernel: CompiledKernel,
         case: Case,
         expected: Callable[[], Bounds],
@@ -227,7 +252,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         notes = []
         gpu.peak_bytes = gpu.held_bytes
         held = gpu.held_bytes
-        with prepare_call(gpu, kernel.plan, self._module, case.sizes, case.arrays) as call:
+        with prepare_call(gpu, kernel.plan, module, case.sizes, case.arrays) as call:
             call.launch()
             call.finish()
             outputs = call.results()
@@ -264,7 +289,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             timings=timings,
             comparison=comparison,
             energy=energy,
-            counters=() if isinstance(gpu, Gpu) else gpu.take_counters(self._module),
+            counters=() if isinstance(gpu, Gpu) else gpu.take_counters(module),
             details=(*outcome.details, *notes),
         )
 
@@ -322,16 +347,18 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
             self._toolchain = find_toolchain(self.options.nvcc, cache=self.cache)
         return self._toolchain
 
-    def build(self) -> Built:
-        """The file's machine code; a second call is served from memory."""
-        if self._built is None:
+    def build(self, names: tuple[str, ...] | None = None) -> Built:
+        """Machine code of the entry points `names`, of the whole file unless told; a second call is served from memory."""
+        if names not in self._built:
             (arch,) = self.compiled.archs
-            self._built = compile_cubin(
-                self.compiled.cu, arch, toolchain=self._tools(), cache=self.cache
-            )
-            if found := performance_warnings(self._built.ptxas, arch):
+            text = self.compiled.cu if names is None else entries_text(self.compiled.cu, names)
+            built = compile_cubin(text, arch, toolchain=self._tools(), cache=self.cache)
+            self._built[names] = built
+            found = [d for d in performance_warnings(built.ptxas, arch) if d not in self._said]
+            self._said.update(found)
+            if found:
                 self.warn(found)
-        return self._built
+        return self._built[names]
 
     def _try_build(self) -> tuple[Built | None, str]:
         """Build where there is an nvcc; what was done in words. Raises TileError where nvcc rejects the text (E7002)."""

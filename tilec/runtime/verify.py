@@ -32,6 +32,9 @@ BLOCK = 1 << 20
 MOST_THREADS = 16
 """Of a comparison: each has 100 MB of a block's float64 values."""
 
+FOR_THREADS = 10**9
+"""Operations of the interpreter from which several threads share its instances."""
+
 MOST_ELEMENTS = 1 << 28
 """Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
 
@@ -104,9 +107,11 @@ class Bounds:
     problem: str = ""
 
 
-def interpreter_bounds(case: Case, *, keep_values: bool = True, limit: int = LIMIT) -> Bounds:
-    """Run the interpreter with bounds: every instance, or a sample where that is more than `limit` operations. Raises TileError for a fault of
-    the program (E0902, E0903)."""
+def interpreter_bounds(
+    case: Case, *, keep_values: bool = True, limit: int = LIMIT, threads: int | None = None
+) -> Bounds:
+    """Run the interpreter with bounds: every instance, or a sample where that is more than `limit` operations, on `threads` (None: on
+    all cores, where there is enough to do). Raises TileError for a fault of the program (E0902, E0903)."""
     largest = max((prod(tensor_shape(t, case.sizes.environment)) for t in case.written), default=0)
     if largest > MOST_ELEMENTS:
         return Bounds(
@@ -117,7 +122,9 @@ def interpreter_bounds(case: Case, *, keep_values: bool = True, limit: int = LIM
             case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
         )
         selection = select(runner, case.seed, limit)
-        runner.run(selection.instances)
+        if threads is None:
+            threads = min(cores(), MOST_THREADS) if selection.operations > FOR_THREADS else 1
+        runner.run(selection.instances, threads=threads)
     except TileError as error:
         if all(d.code == "E0906" for d in error.diagnostics):
             return Bounds({}, {}, "", False, error.diagnostics[0].message)

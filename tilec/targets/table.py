@@ -58,6 +58,8 @@ class Target:
     window_registers: int = 64
     """registers that a thread of a row kernel needs where rows start anywhere: where the row starts, what is left of it, a vector that
     is shifted; measured with ptxas"""
+    row_registers_of_stores: int = 0
+    """registers more that a thread needs for a few vectors of a row from which several tensors are written; measured with ptxas"""
     product_tiles: tuple[tuple[int, ...], ...] = (PRODUCT_TILES,)
     """choices of `auto` tile sizes of a kernel with a product, in the order declared (further ones are as the last): the first that suits
     the target's best form of products, else the last"""
@@ -161,7 +163,7 @@ TARGETS: dict[str, Target] = {
     for t in (
         Target("sm_75", 75, own_pointers=False, threads_per_sm=1024, blocks_per_sm=16, shared_per_block_optin=65536,
                shared_per_sm=65536, products=_SM75),
-        Target("sm_80", 80, own_pointers=False, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
+        Target("sm_80", 80, row_registers_of_stores=8, own_pointers=False, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
         Target("sm_86", 86, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80),
         Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
                shared_per_sm=167936, features=_BASE, products=_SM80),
