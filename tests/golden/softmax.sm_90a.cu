@@ -1657,15 +1657,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -1694,18 +1686,16 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -1767,25 +1757,23 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -1866,27 +1854,25 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -1980,15 +1966,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -2017,18 +1995,16 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -2090,25 +2066,23 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -2189,27 +2163,25 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -2303,15 +2275,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -2340,18 +2304,16 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -2409,25 +2371,23 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -2513,27 +2473,25 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -2644,15 +2602,7 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
     const int x_room = window_room(x_at, x + int64_t{C} * R);
     if (C >= kThreadsC * 32 - c_shift) {
       #pragma unroll
-      for (int c_step = 0; c_step < 1; ++c_step) {
-        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        x_tile[c_step] = {};
-        if (c_at < C) {
-          x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-        }
-      }
-      #pragma unroll
-      for (int c_step = 1; c_step < 4; ++c_step) {
+      for (int c_step = 0; c_step < 4; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
         x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
       }
@@ -2681,18 +2631,16 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          if (is_whole<kWidthC>(c_at, C)) {
-            max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const int c_el = c_at + c_sub;
-              const float row = x_tile_wide[c_sub];
-              if (is_within(c_el, C)) {
-                max_row = OpMax<float>::combine(max_row, row);
-              }
+        if (c_at >= 0) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (c_el >= 0) {
+              max_row = OpMax<float>::combine(max_row, row);
             }
           }
         }
@@ -2750,25 +2698,23 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          if (is_whole<kWidthC>(c_at, C)) {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row_near);
+        if (c_at >= 0) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            if (c_el >= 0) {
               sum_e += e;
-            }
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const int c_el = c_at + c_sub;
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row_near);
-              if (is_within(c_el, C)) {
-                sum_e += e;
-              }
             }
           }
         }
@@ -2868,27 +2814,25 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          Vector<float, kWidthC> y_out;
-          if (is_whole<kWidthC>(c_at, C)) {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row);
-              y_out[c_sub] = div_by(e, by_sum_e);
-            }
-            store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row);
-              y_out[c_sub] = div_by(e, by_sum_e);
-            }
-            store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+        Vector<float, kWidthC> y_out;
+        if (c_at >= 0) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
           }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
         }
       }
       #pragma unroll
