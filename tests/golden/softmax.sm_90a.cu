@@ -1665,15 +1665,7 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -1702,18 +1694,16 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -1775,25 +1765,23 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -1874,27 +1862,25 @@ __device__ __forceinline__ void softmax_body_7(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -1988,15 +1974,7 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -2025,18 +2003,16 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -2098,25 +2074,23 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -2197,27 +2171,25 @@ __device__ __forceinline__ void softmax_body_8(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -2311,15 +2283,7 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
   const int x_room = window_room(x_at, x + int64_t{C} * R);
   if (C >= kThreadsC * 32 - c_shift) {
     #pragma unroll
-    for (int c_step = 0; c_step < 1; ++c_step) {
-      const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      x_tile[c_step] = {};
-      if (c_at < C) {
-        x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-      }
-    }
-    #pragma unroll
-    for (int c_step = 1; c_step < 4; ++c_step) {
+    for (int c_step = 0; c_step < 4; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
       x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
     }
@@ -2348,18 +2312,16 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            if (is_within(c_el, C)) {
-              max_row = OpMax<float>::combine(max_row, row);
-            }
+      if (c_at >= 0) {
+        max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (c_el >= 0) {
+            max_row = OpMax<float>::combine(max_row, row);
           }
         }
       }
@@ -2417,25 +2379,23 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          sum_e += e;
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row_near);
+          if (c_el >= 0) {
             sum_e += e;
-          }
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const int c_el = c_at + c_sub;
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row_near);
-            if (is_within(c_el, C)) {
-              sum_e += e;
-            }
           }
         }
       }
@@ -2521,27 +2481,25 @@ __device__ __forceinline__ void softmax_body_9(const bf16_t* __restrict__ x, bf1
     #pragma unroll
     for (int c_step = 0; c_step < 1; ++c_step) {
       const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-      if (c_at < C) {
-        Vector<float, kWidthC> y_out;
-        if (is_whole<kWidthC>(c_at, C)) {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-        } else {
-          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float row = x_tile_wide[c_sub];
-            const float e = exp_fast(row - max_row);
-            y_out[c_sub] = div_by(e, by_sum_e);
-          }
-          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+      Vector<float, kWidthC> y_out;
+      if (c_at >= 0) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
         }
+        store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          const float e = exp_fast(row - max_row);
+          y_out[c_sub] = div_by(e, by_sum_e);
+        }
+        store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
       }
     }
     #pragma unroll
@@ -2652,15 +2610,7 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
     const int x_room = window_room(x_at, x + int64_t{C} * R);
     if (C >= kThreadsC * 32 - c_shift) {
       #pragma unroll
-      for (int c_step = 0; c_step < 1; ++c_step) {
-        const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        x_tile[c_step] = {};
-        if (c_at < C) {
-          x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
-        }
-      }
-      #pragma unroll
-      for (int c_step = 1; c_step < 4; ++c_step) {
+      for (int c_step = 0; c_step < 4; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
         x_tile[c_step] = load_aligned<kWidthC>(x_at + c_at);
       }
@@ -2689,18 +2639,16 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          if (is_whole<kWidthC>(c_at, C)) {
-            max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const int c_el = c_at + c_sub;
-              const float row = x_tile_wide[c_sub];
-              if (is_within(c_el, C)) {
-                max_row = OpMax<float>::combine(max_row, row);
-              }
+        if (c_at >= 0) {
+          max_row = OpMax<float>::combine(max_row, max_of_vector(x_tile[c_step]));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            if (c_el >= 0) {
+              max_row = OpMax<float>::combine(max_row, row);
             }
           }
         }
@@ -2758,25 +2706,23 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          if (is_whole<kWidthC>(c_at, C)) {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row_near);
+        if (c_at >= 0) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            sum_e += e;
+          }
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const int c_el = c_at + c_sub;
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row_near);
+            if (c_el >= 0) {
               sum_e += e;
-            }
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const int c_el = c_at + c_sub;
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row_near);
-              if (is_within(c_el, C)) {
-                sum_e += e;
-              }
             }
           }
         }
@@ -2876,27 +2822,25 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       #pragma unroll
       for (int c_step = 0; c_step < 1; ++c_step) {
         const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
-        if (c_at < C) {
-          Vector<float, kWidthC> y_out;
-          if (is_whole<kWidthC>(c_at, C)) {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row);
-              y_out[c_sub] = div_by(e, by_sum_e);
-            }
-            store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
-          } else {
-            const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
-            #pragma unroll
-            for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-              const float row = x_tile_wide[c_sub];
-              const float e = exp_fast(row - max_row);
-              y_out[c_sub] = div_by(e, by_sum_e);
-            }
-            store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, C - c_at);
+        Vector<float, kWidthC> y_out;
+        if (c_at >= 0) {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
           }
+          store_aligned(y_at + c_at, convert_vector<bf16_t>(y_out));
+        } else {
+          const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float row = x_tile_wide[c_sub];
+            const float e = exp_fast(row - max_row);
+            y_out[c_sub] = div_by(e, by_sum_e);
+          }
+          store_window(y_at + c_at, convert_vector<bf16_t>(y_out), -c_at, kWidthC);
         }
       }
       #pragma unroll

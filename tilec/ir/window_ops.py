@@ -40,12 +40,12 @@ class LoadWindow(k.Op):
 @dataclass(frozen=True)
 class LoadShifted(k.Op):
     """The elements at the current coordinates of a windowed axis, whose vectors lie across two aligned ones of the row at `pointer`;
-    zeros in front of the row and from `count` on. `whole`: all of them exist, and as many behind them as one access of `access`
+    zeros in front of the row and from `count` on, None where the row does not end in them. `whole`: all of them exist, and as many behind them as one access of `access`
     bytes may reach; `near`: no more behind them than the access has that reads the last."""
 
     target: k.Fragment
     pointer: str
-    count: k.Expr
+    count: k.Expr | None
     access: int
     guards: tuple[k.Expr, ...] = ()
     whole: bool = False
@@ -55,10 +55,10 @@ class LoadShifted(k.Op):
 @dataclass(frozen=True)
 class IfWhole(k.Op):
     """`then` where the current vector of a windowed axis and `reach` elements behind it are all among the first `count`, `otherwise`
-    where not: at the edges of a row."""
+    where not: at the edges of a row. None where the row is known to reach so far: in front of its begin."""
 
     axis: k.LoopAxis
-    count: k.Expr
+    count: k.Expr | None
     reach: int
     then: tuple[k.Op, ...]
     otherwise: tuple[k.Op, ...]
@@ -66,14 +66,14 @@ class IfWhole(k.Op):
 
 @dataclass(frozen=True)
 class StoreWindow(k.Op):
-    """The part of the current vector of `source`, converted to `rep`, from coordinate 0 on and of `count` elements at most, to
-    `pointer + offset`."""
+    """The part of the current vector of `source`, converted to `rep`, from coordinate 0 on and of `count` elements at most (None: to its
+    end), to `pointer + offset`."""
 
     source: k.Fragment
     rep: DType
     pointer: str
     offset: k.Expr
-    count: k.Expr
+    count: k.Expr | None
     guards: tuple[k.Expr, ...] = ()
 
 

@@ -7,7 +7,7 @@ the code does not do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from tilec.ir import exchanges as e
@@ -337,6 +337,8 @@ class _Walk:
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
                 case w.StoreWindow():
                     width = self._width(inner.source)
+                    if inner.count is None:
+                        here = replace(here, guards=(*here.guards, "elements in front of the row"))
                     transport = f"{self._vector(inner.pointer, width, True, 'store')} of a window"
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count

@@ -16,10 +16,11 @@ tile_loop c where c_at < C        →    if_uniform C >= capacity
                                        else
                                          as before
 
-Of a window whose row reaches past all steps but the last: the first step and the last one have masks, those between them are one block.
+Of a window whose row reaches past all steps but the last: the first step asks where the row begins, the last one where it ends, those
+between them are one block.
 
 tile_loop c where c_at < C        →    if_uniform C >= capacity of all but a step
-  if_whole c_at, C                       tile_loop c part 0: …; tile_loop c part 1 …: then …; tile_loop c last part: …
+  if_whole c_at, C                       tile_loop c part 0: if_whole c_at …; tile_loop c part 1 …: then …; tile_loop c last part: …
     …                                  else
                                          as before
 """
@@ -84,6 +85,7 @@ def _inner_or_not(loop: k.TileLoop, axis: k.LoopAxis) -> k.Op:
     """A walk of a window, and a form of it for rows that reach past all steps but the last."""
     at = k.Index(Sym.of(Var(axis.coordinate, "local")), I32)
     guards = [*loop.guards]
+    first: list[k.Op] = []
     inner: list[k.Op] = []
     reach = 0
     for op in loop.body:
@@ -91,12 +93,17 @@ def _inner_or_not(loop: k.TileLoop, axis: k.LoopAxis) -> k.Op:
             case w.LoadWindow():
                 guards += op.guards
                 inner.append(k.LoadVector(op.target, op.pointer, at, True, span=op.span))
+                first.append(inner[-1])
             case w.IfWhole():
+                assert op.count is not None
                 guards.append(k.Apply("lt", (at, op.count), BOOL))
                 reach = max(reach, op.reach)
                 inner += map(_near, op.then)
+                otherwise = tuple(map(_from_begin, op.otherwise))
+                first.append(replace(op, count=None, otherwise=otherwise))
             case k.Declare() | k.Let():
                 inner.append(op)
+                first.append(op)
             case _:
                 return loop
     bounds = {g.args[1] for g in guards if isinstance(g, k.Apply) and _is_bound(g, at)}
@@ -104,19 +111,37 @@ def _inner_or_not(loop: k.TileLoop, axis: k.LoopAxis) -> k.Op:
         return loop
     (bound,) = bounds
     steps = axis.layout.steps
+    # the first step ends a whole step before the row does, and no access reaches that far
+    assert steps >= 3 and reach <= axis.layout.vector, (steps, reach)
     threads, shift = (Sym.of(Var(name, "local")) for name in (f"kThreads{axis.suffix}", axis.shift))
     # the last vector but one step, and the rest of the access that reads its end
     end = threads * ((steps - 1) * axis.layout.vector) - (
         shift // reach * reach if reach else shift
     )
-    walks = (
-        replace(loop, parts=(k.Part(axis, 0, 1),)),
-        replace(loop, guards=(), body=tuple(inner), parts=(k.Part(axis, 1, steps - 2),)),
-        replace(loop, parts=(k.Part(axis, steps - 1, 1),)),
-    )
+    walks = [replace(loop, parts=(k.Part(axis, steps - 1, 1),))]
+    alike = 0 if first == inner else 1
+    for body, begin, count in ((inner, alike, steps - 1 - alike), (first, 0, alike)):
+        if count:
+            part = k.Part(axis, begin, count)
+            walks.insert(0, replace(loop, guards=(), body=tuple(body), parts=(part,)))
     return k.IfUniform(
-        k.Apply("ge", (bound, k.Index(end, I32)), BOOL), walks, (loop,), span=loop.span
+        k.Apply("ge", (bound, k.Index(end, I32)), BOOL), tuple(walks), (loop,), span=loop.span
     )
+
+
+def _from_begin(op: k.Op) -> k.Op:
+    """An op on the vector in which a row begins that asks for nothing but that, where the row does not end."""
+    match op:
+        case k.Elements():
+            guards = []
+            for guard in op.guards:
+                assert isinstance(guard, k.Apply) and guard.op == "is_within"
+                guards.append(k.Apply("ge", (guard.args[0], k.Literal_(0, I32)), BOOL))
+            return replace(op, guards=tuple(guards))
+        case w.LoadShifted() | w.StoreWindow():
+            return replace(op, count=None)
+        case _:
+            return op
 
 
 def _near(op: k.Op) -> k.Op:
