@@ -121,10 +121,21 @@ def run(
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         nest = _cleaned(program, nest, snapshot)
+        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
+        first: k.Kernel | None = None
+        room = target
+        while forms:
+            first = _lower(forms[0], base, suffix, spell)
+            excess = first.shared_bytes - target.shared_per_block_optin
+            if excess <= 0:
+                break
+            # what the nest needs beside its rings is known now
+            room = replace(room, shared_per_block_optin=room.shared_per_block_optin - excess)
+            forms, reason = _asynchronous(program, nest, room, candidate, snapshot)
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
-        if forms and general is not None and len(program.nests) == 1:
+        if general is not None and len(program.nests) == 1:
             program, candidate = general
             (nest,) = program.nests
             nest = _cleaned(program, nest)
@@ -140,21 +151,19 @@ def run(
             ).variants()
         snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
         warnings += rereads(nest, axes, placement, variants)
-        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         for form in (*forms, *beside):
-            nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
-            name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
+            nest, placement, variant = form.nest, form.placement, form.variant
             while True:
-                kernel = lower_nest(
-                    form.program, nest, axes, placement, variant, name, f"{base}_body", spell
-                )
+                kernel = first or _lower(form, base, suffix, spell)
+                first = None
                 if not _shallower(kernel, variant, target, candidate):
                     break
                 variant = replace(variant, stages=variant.stages - 1)
+                form = replace(form, variant=variant)
             snapshot("lower", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
@@ -239,6 +248,21 @@ class _Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+
+
+def _lower(form: _Form, base: str, suffix: str, spell: Spelling) -> k.Kernel:
+    """The kernel of a form, named after `base`."""
+    name = "_".join(p for p in (base, "kernel", form.variant.name, suffix) if p)
+    return lower_nest(
+        form.program,
+        form.nest,
+        form.axes,
+        form.placement,
+        form.variant,
+        name,
+        f"{base}_body",
+        spell,
+    )
 
 
 def _described(*decided: Any) -> Mapping[str, object]:
