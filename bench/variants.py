@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +333,7 @@ def packed(
     )
     o = torch.full_like(q, math.nan)
     starts = torch.tensor(ends, device="cuda", dtype=torch.int32)
-    longest = max(b - a for a, b in zip(ends, ends[1:], strict=False))
+    longest = max(b - a for a, b in pairwise(ends))
     launch = load(VARIANTS, "packed", ARCH)
     known = {"TOTAL": ends[-1], "H": heads, "NSEQ1": len(ends)}
     sizes = [known[n] for n in launch.sizes]
@@ -340,7 +341,7 @@ def packed(
     call()
     torch.cuda.synchronize()
     count = 0
-    for a, b in zip(ends, ends[1:], strict=False):
+    for a, b in pairwise(ends):
         part = [x[a:b, :2].transpose(0, 1)[None].float() for x in (q, k, v)]
         want = scaled_dot_product_attention(*part, is_causal=True)
         off = float((o[a:b, :2].transpose(0, 1)[None].float() - want).norm() / want.norm())
