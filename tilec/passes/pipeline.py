@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores
+Tile IR   eliminate_dead · hoist · sink_stores · skip_dead
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · retire · synchronize · exchange · queue · slices
@@ -44,6 +44,7 @@ from tilec.passes import (
     queue,
     retire,
     sink_stores,
+    skip_dead,
     slices,
     synchronize,
 )
@@ -285,6 +286,8 @@ def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot
     ):
         nest = replace(nest, body=run_pass(nest.body))
         snapshot(name, replace(program, nests=(nest,)))
+    nest = skip_dead.run(nest, Facts.of(program))
+    snapshot("skip_dead", replace(program, nests=(nest,)))
     return nest
 
 
