@@ -426,7 +426,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
+        int(form.dealt) if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,

@@ -26,7 +26,7 @@ from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
-from tilec.passes.lower.lines import store_lines
+from tilec.passes.lower.lines import load_lines, store_lines
 from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
@@ -282,6 +282,11 @@ class _Statements:
         name = context.names.unique(
             value.name or (f"{op.access.tensor}_tile" if isinstance(op, t.Load) else "tile")
         )
+        if isinstance(op, t.Load) and context.variant.products is not None:
+            held = load_lines(context, op, name)
+            if held is not None:
+                context.fragments[value.id] = held
+                return
         if isinstance(op, t.Load) and fast is not None:
             body = Body(context, axes)
             address = body.address(op.access, coords, writable=False, span_op=op)
