@@ -124,16 +124,17 @@ def run(
         nest = _cleaned(program, nest, snapshot)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
-        first: k.Kernel | None = None
+        lowered: k.Kernel | None = None
         room = target
         while forms:
-            first = _lower(forms[0], base, suffix, spell)
-            excess = first.shared_bytes - target.shared_per_block_optin
+            lowered = _lower(forms[0], base, suffix, spell)
+            excess = lowered.shared_bytes - target.shared_per_block_optin
             if excess <= 0:
                 break
             # what the nest needs beside its rings is known now
             room = replace(room, shared_per_block_optin=room.shared_per_block_optin - excess)
             forms, reason = _asynchronous(program, nest, room, candidate, snapshot)
+        lowered = lowered if forms else None
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
         if general is not None and len(program.nests) == 1:
@@ -159,8 +160,8 @@ def run(
         for form in (*forms, *beside):
             nest, placement, variant = form.nest, form.placement, form.variant
             while True:
-                kernel = first or _lower(form, base, suffix, spell)
-                first = None
+                kernel = lowered or _lower(form, base, suffix, spell)
+                lowered = None
                 if not _shallower(kernel, variant, target, candidate):
                     break
                 variant = replace(variant, stages=variant.stages - 1)
