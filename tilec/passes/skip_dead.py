@@ -20,8 +20,8 @@ from tilec.passes.uses import all_ops
 
 def run(nest: t.Nest, facts: Facts) -> t.Nest:
     """The nest whose loops at its top have trips only where one of its stores writes something."""
-    left = _left(nest)
-    if left is None or facts.prove_nonnegative(left - 1):
+    left = left_of(nest, facts)
+    if left is None:
         return nest
     alive = sym_min([Sym.of(1), sym_max([Sym.of(0), left])])
     known: set[int] = set()
@@ -35,9 +35,9 @@ def run(nest: t.Nest, facts: Facts) -> t.Nest:
     return replace(nest, body=t.Block(tuple(body)))
 
 
-def _left(nest: t.Nest) -> Sym | None:
+def left_of(nest: t.Nest, facts: Facts) -> Sym | None:
     """The coordinates from where a span begins to where it ends, one of which everything that the nest does needs; None where there is no
-    such span, or where it does not end where memory says."""
+    such span, where it does not end where memory says, or where all instances are known to have some."""
     effects = [
         op for op in all_ops(nest.body) if isinstance(op, t.Store | t.Atomic | t.Print | t.Assert)
     ]
@@ -49,5 +49,5 @@ def _left(nest: t.Nest) -> Sym | None:
         found = {x.hi - x.start for x in spans if x.hi is not None}
         common = found if common is None else common & found
     kinds = {s: {v.kind for v in s.variables} for s in common or ()}
-    loaded = [s for s in kinds if "value" in kinds[s]]
+    loaded = [s for s in kinds if "value" in kinds[s] and not facts.prove_nonnegative(s - 1)]
     return min(loaded, key=str) if loaded else None
