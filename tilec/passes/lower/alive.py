@@ -1,10 +1,10 @@
 """Instances that store nothing: a role that walks instances goes on to the next one.
 
-    for item: …                                 for item: …
-      lo = starts[n]                              lo = starts[n]
-      hi = starts[n + 1]                   ->     hi = starts[n + 1]
-      loads, products, stores                     next unless hi - lo - BM * t > 0
-                                                  loads, products, stores
+for item: …                                 for item: …
+  lo = starts[n]                              lo = starts[n]
+  hi = starts[n + 1]                   ->     hi = starts[n + 1]
+  loads, products, stores                     next unless hi - lo - BM * t > 0
+                                              loads, products, stores
 """
 
 from __future__ import annotations

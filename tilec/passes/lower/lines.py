@@ -20,6 +20,7 @@ from tilec.passes.lower.body import Body, Coords, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import unrounded
 from tilec.passes.lower.vectors import load_op
+from tilec.passes.uses import operands
 from tilec.source.text import Span
 
 
@@ -81,8 +82,20 @@ def load_lines(context: Context, op: t.Load, name: str) -> k.Fragment | None:
     context.out.append(k.Declare(whole_lines, None, span=op.span))
     load = load_op(context, op, whole_lines, address, line)
     spread = k.SpreadLine(fragment, whole_lines, row, line, 4 * blocks, span=op.span)
-    context.out += [k.TileLoop((row, line), (), (one,), span=op.span) for one in (load, spread)]
+    context.out.append(k.TileLoop((row, line), (), (load,), span=op.span))
+    context.spreads[op.out.id] = k.TileLoop((row, line), (), (spread,), span=op.span)
     return fragment
+
+
+def spread_read(context: Context, op: t.Op) -> None:
+    """Share out the lines that an op reads, where nothing has read them yet: until then they may be under way. A loop or a branch may
+    read all."""
+    within = isinstance(op, t.For | t.If)
+    read = list(context.spreads) if within else [value.id for value in operands(op)]
+    for number in read:
+        spread = context.spreads.pop(number, None)
+        if spread is not None:
+            context.out.append(spread)
 
 
 def _store_walk(

@@ -26,7 +26,7 @@ from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
-from tilec.passes.lower.lines import load_lines, store_lines
+from tilec.passes.lower.lines import load_lines, spread_read, store_lines
 from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
@@ -157,6 +157,8 @@ class _Statements:
                         break  # one thread's store must not pass another's
                     group.append(follower)
                     n += 1
+                for store in group:
+                    spread_read(self.context, store)
                 self._stores(group)
             else:
                 self.op(op)
@@ -167,6 +169,7 @@ class _Statements:
     def op(self, op: t.Op) -> None:
         """Emit one op."""
         context = self.context
+        spread_read(context, op)
         match op:
             case t.Dot() if self.roles is not None:
                 context.fragments[op.out.id] = self.roles.product(op)
