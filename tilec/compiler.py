@@ -26,6 +26,9 @@ Observer = Callable[[str, str, str, object], None]
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
+TOO_LARGE = frozenset({"E0601", "E0603"})
+"""What a kernel with smaller tiles may be free of: too many registers, too much shared memory."""
+
 KERNELS_A_PROCESS = 4
 """A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
 
@@ -50,9 +53,11 @@ def analyse_file(
     defines: Mapping[str, str] | None = None,
     choices: Mapping[str, Choice] | None = None,
     arch: str = DEFAULT_ARCH,
+    smaller: int = 0,
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
     """Parse, resolve and analyse the kernels of a file (all of them, or one), with the `auto` tile sizes of `arch`. `choices` are
-    values that tuning found, by kernel. Raises TileError with every error of the file."""
+    values that tuning found, by kernel; variants that take every size have the tiles numbered `smaller` of `fallback_tiles`. Raises
+    TileError with every error of the file."""
     from tilec.analysis.analyse import analyse
     from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
@@ -72,7 +77,7 @@ def analyse_file(
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
         tried: list[tuple[Program, Candidate]] = []
-        attempts = _table_attempts(arch)
+        attempts = _table_attempts(arch, smaller)
         asked = streams = suited = False
         while attempts:
             attempt = attempts.pop(0)
@@ -92,7 +97,7 @@ def analyse_file(
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not _tiles_are_open(candidate):
                 break
-            others = [] if asked else _chosen_attempts(program, arch)
+            others = [] if asked else _chosen_attempts(program, arch, smaller)
             asked = True
             if others:
                 attempts = others
@@ -107,10 +112,10 @@ def analyse_file(
                 break
 
         general = wide = None
-        takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
+        takes_last = attempt.tiles == _last_tiles(arch, smaller)
         if tried and not streams and not takes_last and not trial.errors:
             again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
-            general = again(TARGETS[arch].product_tiles[-1])
+            general = again(_last_tiles(arch, smaller))
             if attempt.uneven and suited:
                 tilings = (again(a.tiles) for a in attempts if not a.uneven)
                 wide = next(
@@ -168,10 +173,17 @@ class _Attempt:
     """for chained products that take longer for some instances than for others"""
 
 
-def _table_attempts(arch: str) -> list[_Attempt]:
+def _last_tiles(arch: str, smaller: int) -> Sequence[int]:
+    """The tile sizes of what takes every size."""
+    target = TARGETS[arch]
+    return (target.product_tiles[-1], *target.fallback_tiles)[smaller]
+
+
+def _table_attempts(arch: str, smaller: int = 0) -> list[_Attempt]:
     target = TARGETS[arch]
     uneven = [_Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
-    return [*uneven, *(_Attempt(tiles) for tiles in target.product_tiles)]
+    tables = (*target.product_tiles[:-1], _last_tiles(arch, smaller))
+    return [*uneven, *(_Attempt(tiles) for tiles in tables)]
 
 
 def _is_uneven(program: Program) -> bool:
@@ -180,7 +192,7 @@ def _is_uneven(program: Program) -> bool:
     return uneven_chain(program)
 
 
-def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
+def _chosen_attempts(program: Program, arch: str, smaller: int) -> list[_Attempt]:
     """All attempts, for what a program says of its products; [] where that changes nothing."""
     target = TARGETS[arch]
     if not target.stream_tiles:
@@ -195,7 +207,7 @@ def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
     if not few and (consumed is None or consumed[1] == TABLE_BITS):
         return []
     rest = []
-    for attempt in _table_attempts(arch):
+    for attempt in _table_attempts(arch, smaller):
         depth = attempt.tiles[-1] * TABLE_BITS
         chosen = {} if consumed is None else {consumed[0]: depth // consumed[1]}
         rest.append(replace(attempt, chosen=chosen))
@@ -255,9 +267,19 @@ def compile_file(
         item = found[number]
         items = {arch: others[arch][number] if arch in others else item for arch in archs}
         dispatch = (dispatches or {}).get(item.syntax.name)
-        return _outcome(
-            items, print_after, dispatch, analyse_choice, observe, split, render=stop == "cu"
-        )
+        smaller = 0
+        while True:
+            done = _outcome(
+                items, print_after, dispatch, analyse_choice, observe, split, render=stop == "cu"
+            )
+            smaller += 1
+            if not _too_large(done, items, smaller):
+                return done
+            more = {"kernel": item.syntax.name, "defines": defines, "choices": choices}
+            items = {
+                arch: analyse_file(path, arch=arch, smaller=smaller, **more)[1][0]  # type: ignore[arg-type]
+                for arch in archs
+            }
 
     jobs = min(jobs, len(found) // KERNELS_A_PROCESS)
     outcomes: list[_Outcome | None] = [None] * len(found)
@@ -351,6 +373,14 @@ def _outcome(
         sections = (render_section(unit),)
         parts = {name: render_section(part) for name, part in own.items()}
     return _Outcome(tuple(sink.diagnostics), (), snapshots, (result,), sections, parts)
+
+
+def _too_large(done: _Outcome, items: Mapping[str, AnalysedKernel], smaller: int) -> bool:
+    """Whether a kernel failed for tiles that are too large, and there are smaller ones to take for them."""
+    too_large = {failure.code for failure in done.failures} & TOO_LARGE
+    given = any(_tiles_are_open(item.candidate) for item in items.values())
+    left = all(smaller <= len(TARGETS[arch].fallback_tiles) for arch in items)
+    return bool(too_large) and given and left
 
 
 def _other_tiles(

@@ -208,6 +208,62 @@ __device__ __forceinline__ Vector<T, 8> gather_quad(const Vector<T, 2>& a, const
 }
 //@ end
 
+//@ primitive transpose_quad needs shuffle_xor lane_id includes <cstdint>
+/// Word n of lane q of four becomes word q of lane n, in two exchanges.
+[[maybe_unused]] __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
+  const bool odd = (lane_id() & 1) != 0;
+  const bool upper = (lane_id() & 2) != 0;
+  const uint32_t first = shuffle_xor(odd ? w[0] : w[1], 1);
+  const uint32_t second = shuffle_xor(odd ? w[2] : w[3], 1);
+  const uint32_t p0 = odd ? first : w[0];
+  const uint32_t p1 = odd ? w[1] : first;
+  const uint32_t q0 = odd ? second : w[2];
+  const uint32_t q1 = odd ? w[3] : second;
+  const uint32_t third = shuffle_xor(upper ? p0 : q0, 2);
+  const uint32_t fourth = shuffle_xor(upper ? p1 : q1, 2);
+  w[0] = upper ? third : p0;
+  w[1] = upper ? fourth : p1;
+  w[2] = upper ? q0 : third;
+  w[3] = upper ? q1 : fourth;
+}
+//@ end
+
+//@ primitive spread_quad needs Vector bitcast transpose_quad includes <cstdint>
+/// Lane q of four holds all eight elements of block q of a row; afterwards it holds the pair q of
+/// each of the four blocks (16-bit elements).
+template <class T>
+__device__ __forceinline__ void spread_quad(Vector<T, 2>& a, Vector<T, 2>& b, Vector<T, 2>& c,
+                                            Vector<T, 2>& d, const Vector<T, 8>& line) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  uint32_t w[4] = {line.words[0], line.words[1], line.words[2], line.words[3]};
+  transpose_quad(w);
+  a = bitcast<Vector<T, 2>>(w[0]);
+  b = bitcast<Vector<T, 2>>(w[1]);
+  c = bitcast<Vector<T, 2>>(w[2]);
+  d = bitcast<Vector<T, 2>>(w[3]);
+}
+//@ end
+
+//@ primitive spread_quad_bytes needs Vector bitcast transpose_quad byte_permute includes <cstdint>
+/// The same for two blocks a lane, of 8-bit elements: lane q of four holds blocks 2q and 2q + 1.
+template <class T>
+__device__ __forceinline__ void spread_quad_bytes(Vector<T, 2> (&blocks)[8],
+                                                  const Vector<T, 16>& line) {
+  static_assert(sizeof(T) == 1, "8-bit elements");
+  // a word has a pair of each of the two blocks
+  uint32_t w[4] = {byte_permute<0x5410>(line.words[0], line.words[2]),
+                   byte_permute<0x7632>(line.words[0], line.words[2]),
+                   byte_permute<0x5410>(line.words[1], line.words[3]),
+                   byte_permute<0x7632>(line.words[1], line.words[3])};
+  transpose_quad(w);
+#pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    blocks[2 * lane] = bitcast<Vector<T, 2>>(static_cast<uint16_t>(w[lane]));
+    blocks[2 * lane + 1] = bitcast<Vector<T, 2>>(static_cast<uint16_t>(w[lane] >> 16));
+  }
+}
+//@ end
+
 //@ primitive join_rows needs Vector
 /// One column of two rows of accumulators.
 template <class T>

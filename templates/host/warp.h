@@ -170,6 +170,40 @@ inline Vector<T, 8> gather_quad(const Vector<T, 2>& a, const Vector<T, 2>& b, co
 }
 //@ end
 
+//@ primitive spread_quad needs Vector shuffle_xor
+/// Lane q of four gets the pair q of each block: pair by pair from the lane that holds the block.
+template <class T>
+inline void spread_quad(Vector<T, 2>& a, Vector<T, 2>& b, Vector<T, 2>& c, Vector<T, 2>& d, const Vector<T, 8>& row,
+                        int line = __builtin_LINE()) {
+  Vector<T, 2>* const blocks[4] = {&a, &b, &c, &d};
+  const int q = lane_id() % 4;
+  for (int distance = 0; distance < 4; ++distance) {
+    const int other = q ^ distance;
+    Vector<T, 2> pair;
+    pair.set(0, row.get(2 * other));
+    pair.set(1, row.get(2 * other + 1));
+    *blocks[other] = shuffle_xor(pair, distance, line);
+  }
+}
+//@ end
+
+//@ primitive spread_quad_bytes needs Vector shuffle_xor
+/// The same, two blocks a lane.
+template <class T>
+inline void spread_quad_bytes(Vector<T, 2> (&blocks)[8], const Vector<T, 16>& row, int line = __builtin_LINE()) {
+  const int q = lane_id() % 4;
+  for (int distance = 0; distance < 4; ++distance) {
+    const int other = q ^ distance;
+    for (int block = 0; block < 2; ++block) {
+      Vector<T, 2> pair;
+      pair.set(0, row.get(8 * block + 2 * other));
+      pair.set(1, row.get(8 * block + 2 * other + 1));
+      blocks[2 * other + block] = shuffle_xor(pair, distance, line);
+    }
+  }
+}
+//@ end
+
 //@ primitive lane_reduce needs shuffle_xor
 template <class Op, int kLanes, int kStride = 1, class T>
 inline T lane_reduce(T x, int line = __builtin_LINE()) {

@@ -231,6 +231,17 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
   cluster_sync_memory();
   floats[thread] += combine_spreads_by_lanes<64, 2, 2048, 4>(partials, partials, mean, next, 0);
 }
+
+extern "C" __global__ void shared_out(const Vector<bf16_t, 8>* wide, const Vector<bool, 16>* narrow,
+                                      Vector<bf16_t, 2>* pairs, Vector<bool, 2>* flags) {
+  const int thread = static_cast<int>(threadIdx.x);
+  Vector<bf16_t, 2> own[4];
+  spread_quad(own[0], own[1], own[2], own[3], wide[thread]);
+  for (int n = 0; n < 4; ++n) pairs[4 * thread + n] = own[n];
+  Vector<bool, 2> blocks[8];
+  spread_quad_bytes(blocks, narrow[thread]);
+  for (int n = 0; n < 8; ++n) flags[8 * thread + n] = blocks[n];
+}
 """
 """Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""
 

@@ -2519,7 +2519,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2529,20 +2529,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-            s[i_step][j_step][j_sub] = s_3;
+            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
+                + j_el, BM * i_tile + i_at));
           }
         }
       }
@@ -2556,7 +2544,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s = cap * tile[i_step][j_step][j_sub];
+            const float s_2 = s + tile_2[i_step][j_step][j_sub];
+            tile_3[i_step][j_step][j_sub] = s_2;
           }
         }
       }
@@ -2740,7 +2730,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2750,20 +2740,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-            s[i_step][j_step][j_sub] = s_3;
+            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
+                + j_el, BM * i_tile + i_at));
           }
         }
       }
@@ -2780,8 +2758,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
-                ? s[i_step][j_step][j_sub] : -INFINITY;
+            const float s = cap * tile[i_step][j_step][j_sub];
+            const float s_2 = s + tile_2[i_step][j_step][j_sub];
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el ? s_2
+                : -INFINITY;
           }
         }
       }
@@ -3208,7 +3188,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3218,20 +3198,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-            s[i_step][j_step][j_sub] = s_3;
+            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
+                + j_el, BM * i_tile + i_at));
           }
         }
       }
@@ -3245,7 +3213,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            const float s = cap * tile[i_step][j_step][j_sub];
+            const float s_2 = s + tile_2[i_step][j_step][j_sub];
+            tile_3[i_step][j_step][j_sub] = s_2;
           }
         }
       }
@@ -3429,7 +3399,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3439,20 +3409,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
-            s[i_step][j_step][j_sub] = s_3;
+            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
+                + j_el, BM * i_tile + i_at));
           }
         }
       }
@@ -3469,8 +3427,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
-                ? s[i_step][j_step][j_sub] : -INFINITY;
+            const float s = cap * tile[i_step][j_step][j_sub];
+            const float s_2 = s + tile_2[i_step][j_step][j_sub];
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el ? s_2
+                : -INFINITY;
           }
         }
       }
@@ -3819,7 +3779,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % ceil_div(longest, BM);
+  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
   instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
@@ -3876,11 +3836,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
   }
   const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
+      * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM
+      * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile
+      * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -3921,7 +3883,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN); ++j_tile) {
+      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+      0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -4322,7 +4285,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
@@ -4452,7 +4416,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = instance % ceil_div(longest, BM);
+  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
   instance /= ceil_div(longest, BM);
   const int h = instance % H;
   instance /= H;
@@ -4512,11 +4476,13 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     }
   }
   const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - lo, BN), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), t_tile);
+      * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM
+      * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile
+      * 128 + 128))) - lo, 128)), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
@@ -4561,7 +4527,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN); ++j_tile) {
+      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+      0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
@@ -4962,7 +4929,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     }
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN)) {
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
       const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
           + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;

@@ -2062,7 +2062,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
   }
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < ceil_div(K, BK)) {
+    if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
+        starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
@@ -2100,7 +2101,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
+      + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
@@ -2131,7 +2133,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile_next < ceil_div(K, BK)) {
+    if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
+        starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
@@ -2268,7 +2271,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
   }
   for (int stage = 0; stage < 3; ++stage) {
-    if (stage < ceil_div(K, BK)) {
+    if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
+        starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;
@@ -2345,7 +2349,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
+      + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
     cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
@@ -2376,7 +2381,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     const int k_tile_next = k_tile + 3;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-    if (k_tile_next < ceil_div(K, BK)) {
+    if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
+        starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
       const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
           * t_tile - starts_value;

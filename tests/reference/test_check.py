@@ -197,6 +197,46 @@ def test_blocks_bound_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.diagnostics[0].code == "E0906"
 
 
+GROUPS = """
+kernel k[G = 4](q: f32[B, H, D], k: f32[B, H // G, T, D]) -> o: f32[B, H, D]:
+    require H % G == 0 and D <= 8
+    for b, h in parallel(B, H):
+        o[b, h, :] = q[b, h, :]
+
+    check:
+        w = exp(q[:, :, None, :] @ repeat(k, G, axis=1).T)
+        o == (w @ repeat(k, G, axis=1))[:, :, 0, :] + TERM
+"""
+
+
+def grouped(term: str) -> tuple[Array, Array]:
+    """What a check with heads that share keys says, and the same by einsum; `term` is added to both as zeros."""
+    sample = written(GROUPS.replace("TERM", term), "k")
+    sizes = {"B": 3, "H": 8, "T": 50, "D": 4}
+    inputs = make_inputs(sample.program, sizes)
+    (result,) = evaluate_check(
+        sample.kernel, sample.files, sample.files.main, sample.program, sizes, inputs
+    )
+    q, k = (inputs[n].astype(np.float64) for n in ("q", "k"))
+    keys = np.repeat(k, 4, 1)
+    w = np.exp(np.einsum("bhd,bhtd->bht", q, keys))
+    return result.expected, np.einsum("bht,bhtd->bhd", w, keys)
+
+
+def test_products_with_what_repeats_need_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "AT_ONCE", 10)
+    monkeypatch.setattr(check_module, "IN_A_BLOCK", 10)
+    # the keys of a block, or the weights of all its heads, but not the keys of each head
+    monkeypatch.setattr(check_module, "AT_MOST", 2 * 50 * 4)
+    np.testing.assert_allclose(*grouped("0.0"), rtol=1e-6)
+    # what is done to each head's own keys does need them
+    with pytest.raises(TileError) as caught:
+        grouped("0.0 * sum(repeat(k, G, axis=1) * 1.0, axis=2)")
+    assert caught.value.diagnostics[0].code == "E0906"
+    monkeypatch.setattr(check_module, "AT_MOST", 8 * 50 * 4)
+    np.testing.assert_allclose(*grouped("0.0 * sum(repeat(k, G, axis=1) * 1.0, axis=2)"), rtol=1e-6)
+
+
 def test_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.ones((30, 7))
     monkeypatch.setattr(check_module, "WORK", 200_000)

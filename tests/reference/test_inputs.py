@@ -10,7 +10,7 @@ from tests.reference.samples import sample, written
 from tilec.reference.inputs import make_inputs, tensor_uses
 from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import unpack
-from tilec.reference.sampling import SAMPLES, choose, operations, select
+from tilec.reference.sampling import LIMIT, SAMPLES, choose, operations, select
 from tilec.source.diagnostics import TileError
 
 
@@ -109,6 +109,13 @@ def test_loops_that_hang_on_loaded_values_count_at_their_longest() -> None:
     sizes = {"TOTAL": 8192, "H": 16, "NSEQ1": 9}
     whole = 2 * 2 * 8192 * 8192 * 128 * 16 * 8
     assert operations(case.program, sizes, 0) >= whole
+
+
+def test_loops_over_a_part_of_what_is_loaded_count_that_part() -> None:
+    case = sample("decode.tile", "flash_decode")
+    sizes = {"B": 8, "H": 64, "T": 32768}
+    products = 2 * 2 * 8 * 64 * 32768 * 128
+    assert products <= operations(case.program, sizes, 0) <= LIMIT
 
 
 def test_large_runs_are_sampled_and_small_ones_are_not() -> None:

@@ -322,6 +322,13 @@ class Renew(Op):
 
 
 @dataclass(frozen=True)
+class NextUnless(Op):
+    """On to the next instance, unless this one has something to do: every thread of the role finds the same."""
+
+    condition: Expr
+
+
+@dataclass(frozen=True)
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
     numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little

@@ -434,6 +434,18 @@ class GatherLine(Op):
 
 
 @dataclass(frozen=True)
+class SpreadLine(Op):
+    """A vector of neighbouring columns of the current row, 16 bytes, into a fragment of accumulators' shape: four lanes exchange pairs.
+    `row` and `line` are the axes of the walk; `blocks` of eight columns lie in four lanes' vectors."""
+
+    target: Fragment
+    source: Fragment
+    row: LoopAxis
+    line: LoopAxis
+    blocks: int
+
+
+@dataclass(frozen=True)
 class TransposeBlock(Op):
     """A pair of neighbours along the rows of accumulators, from a fragment of their shape whose pairs lie along columns: the lanes
     of a warp transpose a block of 8 x 8. `row` and `line` are the axes of the walk, across and along the pair."""

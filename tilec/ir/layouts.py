@@ -159,16 +159,22 @@ def fragment_columns(tiles: int, warps: int, warp_divisor: int) -> AxisLayout:
     )
 
 
-def fragment_lines(columns: AxisLayout) -> AxisLayout:
-    """The same columns after four lanes have exchanged pairs: each lane eight neighbouring ones, 16 bytes of 16-bit elements."""
+def lane_blocks(bits: int) -> int:
+    """Blocks of eight columns in 16 bytes of elements with so many bits, where lanes can share them out in pairs; else 0."""
+    return {8: 2, 16: 1}.get(bits, 0)
+
+
+def fragment_lines(columns: AxisLayout, wide: int = 8) -> AxisLayout:
+    """The same columns after four lanes have exchanged pairs: each lane `wide` neighbouring ones, 16 bytes of 16-bit elements, or of
+    8-bit ones with 16."""
     warps = next(d for d in columns.thread_digits if d.stride != 2)
     tiles = columns.steps
     return AxisLayout(
         (
             warps,
-            Digit("register", tiles // 4, 32),
-            Digit("thread", 4, 8, 1),
-            Digit("register", 8, 1),
+            Digit("register", tiles * 8 // (4 * wide), 4 * wide),
+            Digit("thread", 4, wide, 1),
+            Digit("register", wide, 1),
         )
     )
 

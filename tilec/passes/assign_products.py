@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
-from tilec.ir.layouts import AxisLayout, blocked, is_paired, is_transposable
+from tilec.ir.layouts import AxisLayout, blocked, is_paired, is_transposable, lane_blocks
 from tilec.passes.assign_layouts import Assignment, Level, Variant
 from tilec.passes.axes import Axes
 from tilec.passes.placement import Placement, from_memory
@@ -96,6 +96,8 @@ class ProductAssignment(Assignment):
             return self.staged[id(op)]
         if self._stored_in_lines(op):
             return 8
+        if self._loaded_in_lines(op):
+            return 128 // self.program.tensor(op.access.tensor).dtype.bits
         if self._stored_across(op):
             return 2
         return width
@@ -118,6 +120,23 @@ class ProductAssignment(Assignment):
             and layout is not None
             and layout.steps % 4 == 0
         )
+
+    def _loaded_in_lines(self, op: t.Load | t.Store) -> bool:
+        """Loads of narrow rows of accumulators that registers hold: four lanes can share out 16 bytes of each."""
+        if not isinstance(op, t.Load) or op.out.id not in self.placement.held:
+            return False
+        classes = self.axes.of_access(op)
+        if self.products.swapped or len(classes) != 2 or None in classes:
+            return False
+        rows, columns = (self.products.layouts.get(c.number) for c in classes if c is not None)
+        if rows is None or columns is None or rows.is_blocked or columns.is_blocked:
+            return False
+        tensor = self.program.tensor(op.access.tensor)
+        blocks = lane_blocks(tensor.dtype.bits)
+        last = classes[1]
+        assert last is not None
+        along = last.number in self.products.columns
+        return along and bool(blocks) and columns.steps % (4 * blocks) == 0
 
     def _stored_across(self, op: t.Load | t.Store) -> bool:
         """Stores of 16-bit columns of accumulators, in pairs: of those that lanes exchange, or of rows that one thread has."""

@@ -97,6 +97,9 @@ class Asynchronous:
     split: Split | None = None
     """CTAs of a cluster share the consumed axis"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
+    dealt: bool = True
+    """whether CTAs stay and instances are dealt to them; where memory says how long each takes, there is a CTA for each, so that the
+    device gives the next one to whoever is free"""
     launched: int = 255
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
 
@@ -206,7 +209,18 @@ def plan_asynchronous(
         streams=streams,
         turned=turned,
         split=split,
+        dealt=sharing is not None or bool(streams) or not _hang_on_memory(nest),
         launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
+    )
+
+
+def _hang_on_memory(nest: t.Nest) -> bool:
+    """Whether loaded numbers say how many trips a loop with several products has: one instance takes many times as long as another."""
+    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
+    return any(
+        any(v.kind == "value" for v in op.trips.variables)
+        and sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1
+        for op in loops
     )
 
 

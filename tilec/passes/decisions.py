@@ -46,6 +46,7 @@ def describe(
     walk = _Walk(kernel)
     walk.block(kernel.body, _Place())
     held, inline = _tiles(nest, placement)
+    form = variant.asynchronous
     return {
         "kernel": kernel.name,
         "condition": condition_text(launch.condition) or "always",
@@ -78,7 +79,7 @@ def describe(
         "barriers": [note["hazard"] for note in walk.barriers],
         **({"products": _products(variant, kernel)} if variant.products else {}),
         **({"not_asynchronous": reason} if reason else {}),
-        **describe_roles(kernel, schedule),
+        **describe_roles(kernel, schedule, form is None or form.dealt),
         **({"copies": described(variant.copies, launch)} if variant.copies else {}),
         "held_tiles": held,
         "inline_tiles": inline,

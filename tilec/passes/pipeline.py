@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores
+Tile IR   eliminate_dead · hoist · sink_stores · skip_dead
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · retire · synchronize · exchange · queue · slices
@@ -44,6 +44,7 @@ from tilec.passes import (
     queue,
     retire,
     sink_stores,
+    skip_dead,
     slices,
     synchronize,
     wide_steps,
@@ -124,10 +125,22 @@ def run(
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         nest = _cleaned(program, nest, snapshot)
+        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
+        lowered: k.Kernel | None = None
+        room = target
+        while forms:
+            lowered = _lower(forms[0], base, suffix, spell)
+            excess = lowered.shared_bytes - target.shared_per_block_optin
+            if excess <= 0:
+                break
+            # what the nest needs beside its rings is known now
+            room = replace(room, shared_per_block_optin=room.shared_per_block_optin - excess)
+            forms, reason = _asynchronous(program, nest, room, candidate, snapshot)
+        lowered = lowered if forms else None
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
-        if forms and general is not None and len(program.nests) == 1:
+        if general is not None and len(program.nests) == 1:
             program, candidate = general
             (nest,) = program.nests
             nest = _cleaned(program, nest)
@@ -143,22 +156,21 @@ def run(
             ).variants()
         snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
         warnings += rereads(nest, axes, placement, variants)
-        base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         launches: list[Launch] = []
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         preferred = _wide(program, wide, target) if forms else []
         for form in (*preferred, *forms, *beside):
-            nest, axes, placement, variant = form.nest, form.axes, form.placement, form.variant
-            name = "_".join(p for p in (base, "kernel", variant.name, suffix) if p)
+            nest, placement, variant = form.nest, form.placement, form.variant
+            done = lowered if forms and form is forms[0] else None
             while True:
-                kernel = lower_nest(
-                    form.program, nest, axes, placement, variant, name, f"{base}_body", spell
-                )
+                kernel = done or _lower(form, base, suffix, spell)
+                done = None
                 if not _shallower(kernel, variant, target, candidate):
                     break
                 variant = replace(variant, stages=variant.stages - 1)
+                form = replace(form, variant=variant)
             snapshot("lower", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
@@ -245,6 +257,21 @@ class _Form:
     """what was done to the nest for it"""
 
 
+def _lower(form: _Form, base: str, suffix: str, spell: Spelling) -> k.Kernel:
+    """The kernel of a form, named after `base`."""
+    name = "_".join(p for p in (base, "kernel", form.variant.name, suffix) if p)
+    return lower_nest(
+        form.program,
+        form.nest,
+        form.axes,
+        form.placement,
+        form.variant,
+        name,
+        f"{base}_body",
+        spell,
+    )
+
+
 def _described(*decided: Any) -> Mapping[str, object]:
     """A variant for the manifest, described when somebody asks."""
     from tilec.passes.decisions import describe
@@ -265,6 +292,8 @@ def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot
     ):
         nest = replace(nest, body=run_pass(nest.body))
         snapshot(name, replace(program, nests=(nest,)))
+    nest = skip_dead.run(nest, Facts.of(program))
+    snapshot("skip_dead", replace(program, nests=(nest,)))
     return nest
 
 
@@ -429,7 +458,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        1 if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
+        int(form.dealt) if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,

@@ -16,14 +16,17 @@ _POLICY = "read once by the grid and, up to a size, the first to leave the L2"
 TRANSPORT = "bulk copy through a tensor map"
 
 
-def describe_roles(kernel: k.Kernel, steps: tuple[str, ...]) -> Note:
-    """The asynchronous part of a variant's description, {} for a kernel without roles. `steps`: what the schedule did."""
+def describe_roles(kernel: k.Kernel, steps: tuple[str, ...], dealt: bool) -> Note:
+    """The asynchronous part of a variant's description, {} for a kernel without roles. `steps`: what the schedule did; `dealt`: as
+    in `Asynchronous`."""
     roles = next((op for op in kernel.body if isinstance(op, a.Roles)), None)
     if roles is None:
         return {}
     sends = [op for op, _ in _ops(roles.consumer) if isinstance(op, a.SendChunks)]
     walked: Note = {
-        "instances": "walked by as many CTAs as the device holds at once",
+        "instances": "walked by as many CTAs as the device holds at once"
+        if dealt
+        else "a CTA for each, as memory says how long they take",
         "schedule": list(steps),
         "roles": {
             "producer": {

@@ -357,7 +357,7 @@ class Evaluation:
         if isinstance(value, Namespace) and expression.name in value.names:
             return value.names[expression.name]
         if isinstance(value, Whole):
-            if expression.name == "T" and value.data.ndim >= 2:
+            if expression.name == "T" and value.rank >= 2:
                 return self.wholes.transpose(value)
             if expression.name == "shape":
                 if value.axis is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -19,6 +20,8 @@ SAMPLES = 64
 """Instances of a nest that are verified above the limit, at least."""
 _PER_OP = 100_000
 """Operations that NumPy's overhead for one tile op is worth."""
+_LOADED_AT_ENDS = 4
+"""Loaded integers of an expression that is evaluated at all of their ends."""
 _PER_ELEMENT = 40
 """Operations that one element of an element-wise op with its bound is worth."""
 
@@ -114,9 +117,13 @@ class _Estimate:
         self.largest = max(sizes.values(), default=1)
 
     def number(self, sym: Sym) -> int:
-        """A Sym's value, or an upper bound of it where it hangs on loaded integers."""
-        if all(v.kind in ("dim", "tile", "trip") for v in sym.variables):
-            return sym.evaluate(self.variable)
+        """A Sym's value; where it hangs on loaded integers, the greatest for which each of them is 0 or the largest dimension, or an
+        upper bound where they are many."""
+        loaded = [v for v in sym.variables if v.kind not in ("dim", "tile", "trip")]
+        if len(loaded) <= _LOADED_AT_ENDS:
+            ends = product((0, self.largest), repeat=len(loaded))
+            known = [dict(zip(loaded, point, strict=True)) for point in ends]
+            return max(sym.evaluate(partial(self.given, point)) for point in known)
 
         def reach(var: Var) -> tuple[int, int]:
             value = self.variable(var)
@@ -124,6 +131,10 @@ class _Estimate:
 
         high = sym.bounds(reach)[1]
         return self.largest if high is None else high
+
+    def given(self, known: Mapping[Var, int], var: Var) -> int:
+        """One variable, some of which are known."""
+        return known[var] if var in known else self.variable(var)
 
     def variable(self, var: Var) -> int:
         """One variable."""

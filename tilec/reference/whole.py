@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +33,39 @@ class Whole:
 
     data: Array
     axis: int | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number of its axes."""
+        return self.data.ndim
+
+
+class Repeated(Whole):
+    """`source` with every coordinate of its axis `place`, counted from the end, `count` times in a row. `data` makes that when it is asked
+    for, of at most `limit` elements (else TooLarge): a product of many rows with each coordinate needs it once."""
+
+    def __init__(self, source: Whole, place: int, count: int, limit: int) -> None:
+        for name, value in (("source", source), ("place", place), ("count", count)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "axis", source.axis)
+
+    source: Whole
+    place: int
+    count: int
+    limit: int
+
+    @property
+    def rank(self) -> int:
+        """As the source's."""
+        return self.source.rank
+
+    @cached_property
+    def data(self) -> Array:
+        """All of it."""
+        if self.source.data.size * self.count > self.limit:
+            raise TooLarge
+        return np.repeat(self.source.data, self.count, self.place)
 
 
 Term: TypeAlias = "Whole | slice | int | None"
@@ -88,6 +122,14 @@ class Wholes:
 
     def matmul(self, a: Whole, b: Whole) -> Whole:
         """`a @ b` over leading axes. ValueError where the shapes do not fit."""
+        if isinstance(b, Repeated) and self._rows_of_each(a, b):
+            # the rows of one and the same matrix are the rows of one product
+            *around, heads, rows, depth = a.data.shape
+            together = a.data.reshape(*around, heads // b.count, b.count * rows, depth)
+            product = self.matmul(Whole(together, a.axis), b.source)
+            width = product.data.shape[-1]
+            whole = (*product.data.shape[:-3], heads, rows, width)
+            return Whole(product.data.reshape(whole), product.axis)
         if a.data.ndim < 2 or b.data.ndim < 2:
             raise ValueError("operands of `@` need two axes or more")
         lead = np.broadcast_shapes(a.data.shape[:-2], b.data.shape[:-2])
@@ -106,8 +148,18 @@ class Wholes:
         with np.errstate(all="ignore"):
             return Whole(np.matmul(a.data, b.data), axis)
 
+    @staticmethod
+    def _rows_of_each(a: Whole, b: Repeated) -> bool:
+        """Whether the last leading axis of both is the repeated one, and blocks run along none of the last three."""
+        shape = a.data.shape
+        leads = b.place == -3 and len(shape) >= 3 and b.source.data.ndim >= 3
+        whole = leads and shape[-3] == b.source.data.shape[-3] * b.count
+        return whole and all(x.axis is None or x.axis < -3 for x in (a, b))
+
     def transpose(self, x: Whole) -> Whole:
         """The last two axes swapped."""
+        if isinstance(x, Repeated) and x.place < -2:
+            return Repeated(self.transpose(x.source), x.place, x.count, x.limit)
         swapped = {-1: -2, -2: -1}.get(x.axis or 0, x.axis)
         return Whole(np.swapaxes(x.data, -1, -2), swapped)
 
@@ -145,6 +197,9 @@ class Wholes:
         rank = x.data.ndim
         if x.axis is not None and axis % rank - rank == x.axis:
             raise CannotBlock
+        place = axis % rank - rank
+        if place == -3:
+            return Repeated(x, place, count, self.limit)
         self.room((x.data.size, count), x.axis is not None)
         return Whole(np.repeat(x.data, count, axis), x.axis)
 

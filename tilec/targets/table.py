@@ -19,6 +19,9 @@ PRODUCT_TILES = (128, 128, 64)
 WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64), PRODUCT_TILES)
 """The same where a warpgroup does, each 64 rows by all columns: the first that the asynchronous form has registers for."""
 
+SMALLER_TILES = ((64, 64, 64), (32, 64, 32), (32, 32, 32), (16, 32, 32), (16, 16, 16))
+"""For wide rows: a tile of fewer than 64 rows shares its columns out over warps, so that 16 of them need not be one warp's."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -66,6 +69,8 @@ class Target:
     uneven_product_tiles: tuple[tuple[int, ...], ...] = ()
     """the same, tried first, where chained products take longer for some instances than for others: narrow steps waste less behind a
     bound that crosses them"""
+    fallback_tiles: tuple[tuple[int, ...], ...] = SMALLER_TILES
+    """tile sizes that take the place of the last of these one after the other, where it is more than a block holds"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64

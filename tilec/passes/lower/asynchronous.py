@@ -18,6 +18,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
+from tilec.passes.lower.alive import where_alive
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
@@ -110,9 +111,9 @@ class Roles:
         context.limits.append({})
         self._walk(nest.body)
         context.limits.pop()
+        body, context.out = where_alive(context, tuple(context.out)), outer
         context.scalars, context.value_names = scalars, names
         context.names.used = words
-        body, context.out = tuple(context.out), outer
         return (
             *self._declarations(filled=False),
             *self.policies.values(),
@@ -270,7 +271,7 @@ class Roles:
         axes = list(self.context.variant.level.axes.values())
         if products_of(self.context).swapped:
             axes += self.context.extra_axes
-        body = renewed(body, axes)
+        body = where_alive(self.context, renewed(body, axes))
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]

@@ -56,6 +56,8 @@ class Context:
     out: list[k.Op] = field(default_factory=list)
     scalars: dict[int, k.Expr] = field(default_factory=dict)
     fragments: dict[int, k.Fragment] = field(default_factory=dict)
+    spreads: dict[int, k.TileLoop] = field(default_factory=dict)
+    """what shares out loaded lines to the lanes, by id of the tile, until the tile is read"""
     var_names: dict[Var, str] = field(default_factory=dict)
     value_names: dict[int, str] = field(default_factory=dict)
     """C names (or numbers) of integer scalars by the id of the value"""

@@ -1,4 +1,5 @@
-"""Stores of products' tiles in vectors that the lanes of a warp join: lines of 16 bytes, or pairs across those that lanes hold."""
+"""Tiles of products' shape in memory, in vectors that the lanes of a warp join or share out: lines of 16 bytes, or pairs across those that
+lanes hold."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from tilec.ir.layouts import (
     fragment_lines,
     is_paired,
     is_transposable,
+    lane_blocks,
     paired_rows,
     single_columns,
     transposed_columns,
@@ -17,6 +19,8 @@ from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import unrounded
+from tilec.passes.lower.vectors import load_op
+from tilec.passes.uses import operands
 from tilec.source.text import Span
 
 
@@ -49,6 +53,49 @@ def store_lines(context: Context, op: t.Store) -> bool:
         line = k.LoopAxis(f"{col.name}_pair", transposed_rows(col.layout), col.extent, True)
         return _store_walk(context, op, (row, col), (across, line))
     return False
+
+
+def load_lines(context: Context, op: t.Load, name: str) -> k.Fragment | None:
+    """A tile of accumulators' shape in registers, loaded in lines of 16 bytes that four lanes share out; None where it cannot be."""
+    found = context.axes.of_access(op)
+    blocks = lane_blocks(op.out.type.dtype.bits)
+    if id(op) not in context.variant.aligned or not blocks or len(found) != 2 or None in found:
+        return None
+    row, col = (context.variant.level.axes[c.number] for c in found if c is not None)
+    whole = not row.layout.is_blocked and not col.layout.is_blocked
+    if not whole or not col.vectorised or col.layout.steps % (4 * blocks):
+        return None
+    lines = fragment_lines(col.layout, 8 * blocks)
+    line = k.LoopAxis(f"{col.name}_line{8 * blocks if blocks > 1 else ''}", lines, col.extent, True)
+    body = Body(context, (row, line))
+    mark = context.mark()
+    address = body.address(op.access, (row, line), writable=False, span_op=op)
+    if not vector_access(address, line) or body.elements or address.guards.tails:
+        context.undo(mark)
+        return None
+    context.extra_axes.append(line)
+    fragment = k.Fragment(name, op.out.type.dtype, context.ordered((row, col)))
+    context.out.append(k.Declare(fragment, None, span=op.span))
+    # all loads are under way before the first exchange waits for one
+    lines_name = context.names.unique(f"{name}_lines")
+    whole_lines = k.Fragment(lines_name, op.out.type.dtype, context.ordered((row, line)))
+    context.out.append(k.Declare(whole_lines, None, span=op.span))
+    load = load_op(context, op, whole_lines, address, line)
+    spread = k.SpreadLine(fragment, whole_lines, row, line, 4 * blocks, span=op.span)
+    context.out.append(k.TileLoop((row, line), (), (load,), span=op.span))
+    context.spreads[op.out.id] = k.TileLoop((row, line), (), (spread,), span=op.span)
+    return fragment
+
+
+def spread_read(context: Context, op: t.Op) -> None:
+    """Share out the lines that an op reads, where nothing has read them yet: until then they may be under way. A loop or a branch may
+    read all."""
+    within = isinstance(op, t.For | t.If)
+    read = list(context.spreads) if within else [value.id for value in operands(op)]
+    for number in read:
+        spread = context.spreads.pop(number, None)
+        if spread is not None:
+            context.out.append(spread)
 
 
 def _store_walk(

@@ -28,7 +28,7 @@ from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.folds import lower_fold
-from tilec.passes.lower.lines import store_lines
+from tilec.passes.lower.lines import load_lines, spread_read, store_lines
 from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
@@ -162,6 +162,8 @@ class _Statements:
                         break  # one thread's store must not pass another's
                     group.append(follower)
                     n += 1
+                for store in group:
+                    spread_read(self.context, store)
                 self._stores(group)
             else:
                 self.op(op)
@@ -175,6 +177,7 @@ class _Statements:
     def op(self, op: t.Op) -> None:
         """Emit one op."""
         context = self.context
+        spread_read(context, op)
         match op:
             case t.Dot() if self.roles is not None:
                 context.fragments[op.out.id] = self.roles.product(op)
@@ -294,6 +297,11 @@ class _Statements:
         name = context.names.unique(
             value.name or (f"{op.access.tensor}_tile" if isinstance(op, t.Load) else "tile")
         )
+        if isinstance(op, t.Load) and context.variant.products is not None:
+            held = load_lines(context, op, name)
+            if held is not None:
+                context.fragments[value.id] = held
+                return
         if isinstance(op, t.Load) and fast is not None:
             body = Body(context, axes)
             address = body.address(op.access, coords, writable=False, span_op=op)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import compress, product
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
@@ -12,27 +14,33 @@ from tilec.passes.lower.products import has_products
 from tilec.passes.uses import Definitions, all_ops
 from tilec.source.diagnostics import fail
 
+_LARGE = 1 << 14
+"""A size that is tried out."""
+_MOST_LOADED = 6
+"""Loaded integers of a loop's trips that are tried out, each with that and with 0."""
+
 
 def costs_more_later(nest: t.Nest, index: Var) -> bool:
-    """Whether a later instance along a grid loop runs more trips, tried out with large sizes: those should start first."""
+    """Whether a later instance along a grid loop runs more trips, tried out with large sizes, and with loaded integers that are large or
+    0: those should start first."""
 
-    def trips(op: t.For, number: int) -> int:
+    def trips(op: t.For, number: int, large: frozenset[Var]) -> int:
+        known = {"dim": _LARGE, "tile": 128}
         return op.trips.evaluate(
-            lambda v: (
-                number
-                if v == index
-                else 1 << 14
-                if v.kind == "dim"
-                else 128
-                if v.kind == "tile"
-                else 0
-            )
+            lambda v: number if v == index else _LARGE if v in large else known.get(v.kind, 0)
         )
+
+    def grows(op: t.For) -> bool:
+        loaded = sorted(v for v in op.trips.variables if v.kind == "value")[:_MOST_LOADED]
+        chosen = product((False, True), repeat=len(loaded))
+        large = [frozenset(compress(loaded, c)) for c in chosen]
+        more = [trips(op, 8, some) - trips(op, 0, some) for some in large]
+        return min(more) >= 0 and max(more) > 0
 
     loops = [
         op for op in all_ops(nest.body) if isinstance(op, t.For) and index in op.trips.variables
     ]
-    return bool(loops) and all(trips(op, 8) > trips(op, 0) for op in loops)
+    return bool(loops) and all(map(grows, loops))
 
 
 def half_values(nest: t.Nest, definitions: Definitions) -> frozenset[int]:

@@ -40,7 +40,9 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
         early=bool(form.streams),
         grid=tuple(
-            replace(d, backwards=False, uneven=True) if d.backwards and d is kernel.grid[-1] else d
+            replace(d, backwards=False, uneven=True)
+            if d.backwards and form.dealt and d is kernel.grid[-1]
+            else d
             for d in kernel.grid
         ),
         body=(both,),

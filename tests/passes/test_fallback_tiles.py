@@ -1,0 +1,76 @@
+"""`auto` tiles of which a block holds too many registers or bytes give way to smaller ones; tiles that are given do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.compiled import CompiledFile
+from tilec.compiler import compile_file
+from tilec.source.diagnostics import TileError
+
+WIDE = """import std.softmax
+kernel k[DK = 576, DV = 512, BM = auto, BN = auto](q: bf16[S, DK], kv: bf16[N, DK], scale: f32) -> o: bf16[S, DV]:
+    require scale > 0.0
+    for i in parallel(S by BM):
+        state = softmax.begin(i, DV)
+        for j in range(N by BN):
+            state = softmax.step(state, (q[i, :] @ kv[j, :].T) * scale, kv[j, span(0, DV)])
+        o[i, :] = softmax.end(state)
+"""
+"""Keys of 576 columns whose first 512 are the values: 16 rows of accumulators are more than a warp's registers."""
+
+TWICE = """import std.softmax
+kernel k[D = 256, BM = auto, BN = auto](q: bf16[S, D], k: bf16[N, D], v: bf16[N, D], scale: f32) -> o: bf16[S, D]:
+    require scale > 0.0
+    for i in parallel(S by BM):
+        first = softmax.begin(i, D)
+        second = softmax.begin(i, D)
+        for j in range(N by BN):
+            s = (q[i, :] @ k[j, :].T) * scale
+            first = softmax.step(first, s, v[j, :])
+            second = softmax.step(second, -s, v[j, :])
+        o[i, :] = softmax.end(first) - softmax.end(second)
+"""
+"""Two softmaxes of the same scores, each with its own values."""
+
+
+def compiled(folder: Path, text: str, arch: str, **defines: str) -> CompiledFile:
+    path = folder / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    return compile_file(str(path), archs=(arch,), defines=defines, stop="kernel-ir")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
+@pytest.mark.parametrize("text", [WIDE, TWICE], ids=["wide", "twice"])
+def test_smaller_tiles_are_taken(tmp_path: Path, text: str, arch: str) -> None:
+    (kernel,) = compiled(tmp_path, text, arch).kernels
+    for one in kernel.lowered[arch]:
+        assert dict(one.constants)["BM"] < 128
+
+
+def test_given_tiles_are_not_changed(tmp_path: Path) -> None:
+    with pytest.raises(TileError) as caught:
+        compiled(tmp_path, WIDE, "sm_80", BM="128", BN="128")
+    assert {d.code for d in caught.value.diagnostics} <= {"E0601", "E0603"}
+
+
+COLUMNS = """kernel k[D = 128, BM = auto, BN = auto](q: bf16[S, D], k: bf16[N, D], v: bf16[N, D]) -> (o: bf16[S, D], seen: f32[N]):
+    for i in parallel(S by BM):
+        top = full(f32, -inf, i)
+        for j in range(N by BN):
+            top = maximum(top, max(q[i, :] @ k[j, :].T, axis=1))
+        acc = zeros(f32, i, D)
+        for j in range(N by BN):
+            p = exp(q[i, :] @ k[j, :].T - top[:, None])
+            acc += p.to(bf16) @ v[j, :]
+            atomic_add(seen[j], sum(p, axis=0))
+        o[i, :] = acc
+"""
+"""Sums over rows pass through shared memory, beside the rings."""
+
+
+def test_rings_leave_room_for_what_reductions_need(tmp_path: Path) -> None:
+    (kernel,) = compiled(tmp_path, COLUMNS, "sm_90a").kernels
+    assert all(one.shared_bytes <= 232448 for one in kernel.lowered["sm_90a"])
