@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores
+Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · retire · synchronize · exchange · queue · slices
@@ -42,10 +42,12 @@ from tilec.passes import (
     exchange,
     hoist,
     queue,
+    reindex,
     retire,
     sink_stores,
     slices,
     synchronize,
+    topk,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
@@ -107,6 +109,8 @@ def run(
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
     sizes of their own. Raises TileError with the code of what cannot be compiled."""
     snapshot = snapshot or _no_snapshot
+    program = _in_parts(program)
+    general = general and (_in_parts(general[0]), general[1])
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -252,6 +256,11 @@ def _no_snapshot(name: str, result: object) -> None:
     """Nobody looks."""
 
 
+def _in_parts(program: t.Program) -> t.Program:
+    """The program in operations that all passes know."""
+    return reindex.run(topk.run(program))
+
+
 def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot) -> t.Nest:
     """The passes that no target and no form of products has a say in."""
     for name, run_pass in (
@@ -305,6 +314,7 @@ def _is_deep(variant: Variant) -> bool:
 def suits(program: t.Program, target: Target, candidate: Candidate, streams: bool = False) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
     read once."""
+    program = _in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = _cleaned(program, nest)

@@ -115,14 +115,18 @@ class Arithmetic:
         return Tile(elementwise.finish(data, dtype), tile.present)
 
     def topk(self, tile: Tile, axis: int, k: int, dtype: DType) -> tuple[Tile, Tile]:
-        """The k greatest present elements and their indices; NaN counts as greatest."""
-        order = descending(tile.data, tile.present[axis], axis)
-        picked = order.take(np.arange(min(k, order.shape[axis])), axis)
+        """The k greatest present elements and their indices; NaN counts as greatest. Of fewer than k the rest is the least value, at -1."""
+        mask = tile.present[axis]
+        order = descending(tile.data, mask, axis)
+        count = order.shape[axis] if mask is None else int(mask.sum())
+        picked = order.take(np.arange(min(k, count)), axis)
         values = np.take_along_axis(tile.data, picked, axis)
         missing = k - picked.shape[axis]
         if missing:
             pad = [(0, missing if n == axis else 0) for n in range(picked.ndim)]
-            picked, values = np.pad(picked, pad), np.pad(values, pad)
+            least = elementwise.identity("max", dtype)
+            picked = np.pad(picked, pad, constant_values=-1)
+            values = np.pad(values, pad, constant_values=least)
         present = tuple(None if n == axis else m for n, m in enumerate(tile.present))
         return Tile(values, present), Tile(picked.astype(np.int32), present)
 
