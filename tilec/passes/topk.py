@@ -1,10 +1,11 @@
 """`topk` becomes rounds: each takes the greatest element that is less than the last one taken.
 
                                       key  = order of x, then the coordinate backwards      i64: no two are equal
-    values, places = topk x k   ->    last = greatest i64
-                                      for round < k
+    values, places = topk x k   ->    last = max(key)
+                                      keys = where(iota = 0, last, least i64)
+                                      for round < k - 1
                                           last = max(where(key < last, key, least i64))
-                                          keys = where(iota = round, last, keys)
+                                          keys = where(iota = round + 1, last, keys)
                                       values, places = what the keys are made of
 
 What has been taken is what is not less than the last key, so that no tile of it is kept. NaN comes first, equal elements by coordinate.
@@ -19,12 +20,13 @@ from dataclasses import replace
 from typing import Literal
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32, I64, U32, DType
+from tilec.ir.dtypes import BOOL, F8E4M3, I8, I16, I32, I64, U32, DType
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.uses import all_ops
 
 Axes = tuple[t.Axis, ...]
+_BITS = {8: I8, 16: I16, 32: I32}
 
 
 def run(program: t.Program) -> t.Program:
@@ -98,17 +100,15 @@ class _Rounds:
             low = self.both("or", low, self.cast(negative, I64))
         key = self.both("or", self.both("shl", high, self.constant(32)), low)
         least = self.constant(I64.minimum)
-        starts = (
-            self.everywhere(self.constant(I64.maximum), self.row),
-            self.everywhere(least, self.kept),
-        )
+        first = self.reduced("max", key)
+        starts = first, self.collected(first, least, Sym.of(0))
         before, self.made = self.made, []
 
-        last, keys = self.value(I64, self.row), self.value(I64, self.kept)
+        last, keys = entries = self.alike(starts)
         left = self.compare("lt", key, self.along(last))
         found = self.reduced("max", self.where(left, key, least))
-        nexts = found, self.collected(found, keys)
-        results = self.looped(before, starts, (last, keys), nexts)
+        nexts = found, self.collected(found, keys, self.later)
+        results = self.looped(before, starts, entries, nexts)
 
         self.unpack(results[1], least, negative is not None)
 
@@ -118,13 +118,12 @@ class _Rounds:
         if not dtype.is_float:
             wide = self.cast(x, I64)
             return (wide if dtype != U32 else self.shifted(wide, "sub")), None
-        x = self.cast(x, F32)
-        bits = self.add(t.Bitcast(arg=x), I32, self.tile)
-        number = self.magnitude(bits, I32)
-        zero, negative = self.number(0, F32), self.number(I32.minimum, I32)
-        number = self.where(self.compare("eq", x, zero), self.number(0, I32), number)
-        nan = self.compare("ne", x, x)
-        number = self.where(nan, self.number(I32.maximum, I32), number)
+        bits = self.cast(self.add(t.Bitcast(arg=x), _BITS[dtype.bits], self.tile), I32)
+        number = self.magnitude(bits, dtype.bits)
+        zero = self.compare("eq", x, self.number(0, dtype))
+        number = self.where(zero, self.number(0, I32), number)
+        number = self.where(self.compare("ne", x, x), self.number(I32.maximum, I32), number)
+        negative = self.number(_BITS[dtype.bits].minimum, I32)
         return self.cast(number, I64), self.compare("eq", bits, negative)
 
     def unpack(self, keys: t.Value, least: t.Value, is_float: bool) -> None:
@@ -139,15 +138,16 @@ class _Rounds:
         self.where(missing, self.number(-1, I32), at, self.op.outs[1])
         value = self.both("shr", keys, self.constant(32))
         if is_float:
-            number = self.magnitude(self.cast(value, I32), I32)
+            number = self.magnitude(self.cast(value, I32), dtype.bits)
             flag = self.both("and", half, self.constant(1))
             negative = self.compare("eq", flag, self.constant(1))
-            # of NaN no bit says more than that it is one
-            zero = self.compare("eq", number, self.number(0, I32))
-            negative = self.both("and", negative, zero)
-            number = self.where(negative, self.number(I32.minimum, I32), number)
-            value = self.add(t.Bitcast(arg=number), F32, self.kept)
-        elif dtype == U32:
+            whole = _BITS[dtype.bits]
+            number = self.where(negative, self.number(whole.minimum, I32), number)
+            number = self.where(missing, self.number(_least_bits(dtype), I32), number)
+            bits = self.cast(number, whole)
+            self.add(t.Bitcast(arg=bits), dtype, self.kept, self.op.outs[0])
+            return
+        if dtype == U32:
             value = self.shifted(value, "add")
         self.where(missing, self.least(), self.cast(value, dtype), self.op.outs[0])
 
@@ -155,10 +155,12 @@ class _Rounds:
         """From u32 to the range of i32 and back."""
         return self.both(op, x, self.constant(-I32.minimum))
 
-    def magnitude(self, bits: t.Value, dtype: DType) -> t.Value:
+    def magnitude(self, bits: t.Value, width: int) -> t.Value:
         """Bits of a float as an integer that orders like it, and back: those behind the sign turn over where that is set."""
+        dtype = bits.type.dtype
         sign = self.both("shr", bits, self.number(dtype.bits - 1, dtype))
-        return self.both("xor", bits, self.both("and", sign, self.number(dtype.maximum, dtype)))
+        turned = self.both("and", sign, self.number((1 << (width - 1)) - 1, dtype))
+        return self.both("xor", bits, turned)
 
     # ---- elements of 64 bits
 
@@ -171,33 +173,46 @@ class _Rounds:
         key = bits
         if dtype.is_float:
             zero = self.compare("eq", x, self.number(0, dtype))
-            key = self.where(zero, self.constant(0), self.magnitude(bits, I64))
+            key = self.where(zero, self.constant(0), self.magnitude(bits, 64))
             key = self.where(self.compare("ne", x, x), greatest, key)
         elif dtype != I64:
             key = self.both("xor", bits, least)
         at = self.coordinates(self.tile)
         none, nowhere = self.number(I32.maximum, I32), self.number(-1, I32)
+
+        def taken(found: t.Value, left: t.Value | None) -> tuple[t.Value, t.Value]:
+            """Place and bits of the first element with an order."""
+            hit = self.compare("eq", key, self.along(found))
+            hit = hit if left is None else self.both("and", left, hit)
+            place = self.reduced("min", self.where(hit, at, none))
+            own = self.where(self.compare("eq", at, self.along(place)), bits, least)
+            return place, self.reduced("max", own)
+
+        first = self.reduced("max", key)
+        place, value = taken(first, None)
+        zero = Sym.of(0)
         starts = (
-            self.everywhere(greatest, self.row),
-            self.everywhere(nowhere, self.row),
-            self.everywhere(least, self.kept),
-            self.everywhere(nowhere, self.kept),
+            first,
+            place,
+            self.collected(value, least, zero),
+            self.collected(place, nowhere, zero),
         )
         before, self.made = self.made, []
 
-        last, place = self.value(I64, self.row), self.value(I32, self.row)
-        values, places = self.value(I64, self.kept), self.value(I32, self.kept)
+        last, place, values, places = entries = self.alike(starts)
         wide = self.along(last)
         later = self.compare("gt", at, self.along(place))
         equal = self.both("and", self.compare("eq", key, wide), later)
         left = self.both("or", self.compare("lt", key, wide), equal)
         found = self.reduced("max", self.where(left, key, least))
-        hit = self.both("and", left, self.compare("eq", key, self.along(found)))
-        reached = self.reduced("min", self.where(hit, at, none))
-        own = self.where(self.compare("eq", at, self.along(reached)), bits, least)
-        taken = self.reduced("max", own)
-        nexts = found, reached, self.collected(taken, values), self.collected(reached, places)
-        results = self.looped(before, starts, (last, place, values, places), nexts)
+        place, value = taken(found, left)
+        nexts = (
+            found,
+            place,
+            self.collected(value, values, self.later),
+            self.collected(place, places, self.later),
+        )
+        results = self.looped(before, starts, entries, nexts)
 
         missing = self.compare("eq", results[3], none)
         self.where(missing, nowhere, results[3], self.op.outs[1])
@@ -208,11 +223,20 @@ class _Rounds:
 
     # ---- the loop
 
-    def collected(self, row: t.Value, tile: t.Value) -> t.Value:
+    @property
+    def later(self) -> Sym:
+        """The number of a round in the loop, in front of which one has been."""
+        return Sym.of(self.index) + 1
+
+    def collected(self, row: t.Value, tile: t.Value, number: Sym) -> t.Value:
         """The tile with a round's row at its place."""
-        number = self.add(t.FromSym(sym=Sym.of(self.index)), I32, ())
-        here = self.compare("eq", self.coordinates(self.kept), number)
+        place = self.add(t.FromSym(sym=number), I32, ())
+        here = self.compare("eq", self.coordinates(self.kept), place)
         return self.where(here, self.along(row), tile)
+
+    def alike(self, values: tuple[t.Value, ...]) -> tuple[t.Value, ...]:
+        """New values of the same types."""
+        return tuple(self.value(v.type.dtype, v.type.axes) for v in values)
 
     def looped(
         self,
@@ -221,15 +245,18 @@ class _Rounds:
         entries: tuple[t.Value, ...],
         nexts: tuple[t.Value, ...],
     ) -> tuple[t.Value, ...]:
-        """A loop around what was made last; its results."""
-        results = tuple(self.value(e.type.dtype, e.type.axes) for e in entries)
+        """A loop around what was made last, for the rounds behind the first; its results."""
+        if self.op.k == 1:
+            self.made = before
+            return starts
+        results = self.alike(entries)
         carried = tuple(
             t.Carried(*four) for four in zip(starts, entries, nexts, results, strict=True)
         )
         loop = t.For(
             name=self.index.name,
             index=self.index,
-            trips=Sym.of(self.op.k),
+            trips=Sym.of(self.op.k - 1),
             carried=carried,
             body=t.Block(tuple(self.made)),
             outs=results,
@@ -263,13 +290,6 @@ class _Rounds:
     def cast(self, x: t.Value, dtype: DType) -> t.Value:
         return x if x.type.dtype == dtype else self.add(t.Cast(arg=x), dtype, x.type.axes)
 
-    def everywhere(self, value: t.Value, axes: Axes) -> t.Value:
-        """A scalar at all coordinates of some axes."""
-        if not axes:
-            return value
-        whole = tuple(replace(a, presence=()) for a in axes)
-        return self.add(t.Full(value=value), value.type.dtype, whole)
-
     def coordinates(self, axes: Axes) -> t.Value:
         """Coordinates along the op's axis, of extent 1 along the others."""
         axis = replace(axes[self.op.axis], presence=())
@@ -297,11 +317,12 @@ class _Rounds:
         self, op: t.ElementwiseName, args: tuple[t.Value, ...], dtype: DType, out: t.Value | None
     ) -> t.Value:
         """An op in the shape of its arguments, of which axes of extent 1 and scalars are broadcast."""
+        shapes = [arg.type.axes for arg in args if arg.type.axes]
         axes: list[t.Axis] = []
-        for arg in args:
-            own = list(arg.type.axes)
-            axes = axes or own
-            axes = [b if a.is_one else a for a, b in zip(axes, own or axes, strict=True)]
+        for same in zip(*shapes, strict=True):
+            wide = [axis for axis in same if not axis.is_one]
+            presence = dict.fromkeys(c for axis in wide for c in axis.presence)
+            axes.append(replace(wide[0], presence=tuple(presence)) if wide else same[0])
         return self.add(t.Elementwise(op=op, args=args), dtype, tuple(axes), out)
 
     def both(self, op: t.ElementwiseName, a: t.Value, b: t.Value) -> t.Value:
@@ -318,3 +339,11 @@ class _Rounds:
     def reduced(self, op: Literal["max", "min"], value: t.Value) -> t.Value:
         reduce = t.Reduce(op=op, arg=value, axes=(self.op.axis,))
         return self.add(reduce, value.type.dtype, self.row)
+
+
+def _least_bits(dtype: DType) -> int:
+    """Bits of -inf, or of the least number where a type has no infinity."""
+    greatest = ((1 << dtype.exponent) - 1) << dtype.mantissa
+    if dtype == F8E4M3:
+        greatest += (1 << dtype.mantissa) - 2
+    return greatest - (1 << (dtype.bits - 1))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.ir.dtypes import DType
+from tilec.ir.dtypes import F8E4M3, F32, DType
 from tilec.ir.tile_ir import ElementwiseName
 from tilec.reference import elementwise
 from tilec.reference.numbers import (
@@ -125,6 +125,8 @@ class Arithmetic:
         if missing:
             pad = [(0, missing if n == axis else 0) for n in range(picked.ndim)]
             least = elementwise.identity("max", dtype)
+            if dtype == F8E4M3:  # has no infinity
+                least = elementwise.convert(np.asarray(least, np.float32), F32, dtype)
             picked = np.pad(picked, pad, constant_values=-1)
             values = np.pad(values, pad, constant_values=least)
         present = tuple(None if n == axis else m for n, m in enumerate(tile.present))
