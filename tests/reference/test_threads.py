@@ -51,7 +51,9 @@ def ran(found: Program, sizes: dict[str, int], threads: int) -> list[np.ndarray]
     machine = Interpreter(found, sizes, make_inputs(found, sizes), bounds=True)
     machine.run(threads=threads)
     written = [t.name for t in found.tensors if t.role in ("output", "inout")]
-    return [part for n in written for part in (machine.expected(n).value, machine.expected(n).bound)]
+    return [
+        part for n in written for part in (machine.expected(n).value, machine.expected(n).bound)
+    ]
 
 
 @pytest.mark.parametrize(

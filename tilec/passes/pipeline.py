@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   eliminate_dead · hoist · sink_stores · skip_dead
+Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · retire · synchronize · exchange · queue · slices
@@ -42,11 +42,13 @@ from tilec.passes import (
     exchange,
     hoist,
     queue,
+    reindex,
     retire,
     sink_stores,
     skip_dead,
     slices,
     synchronize,
+    topk,
     wide_steps,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -111,6 +113,9 @@ def run(
     sizes of their own, `wide` that of a form for calls whose sizes suit its tile sizes better. Raises TileError with the code of what cannot
     be compiled."""
     snapshot = snapshot or _no_snapshot
+    program = _in_parts(program)
+    general = general and (_in_parts(general[0]), general[1])
+    wide = wide and (_in_parts(wide[0]), wide[1])
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -283,6 +288,11 @@ def _no_snapshot(name: str, result: object) -> None:
     """Nobody looks."""
 
 
+def _in_parts(program: t.Program) -> t.Program:
+    """The program in operations that all passes know."""
+    return reindex.run(topk.run(program))
+
+
 def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot) -> t.Nest:
     """The passes that no target and no form of products has a say in."""
     for name, run_pass in (
@@ -361,6 +371,7 @@ def suits(
 ) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis."""
+    program = _in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = _cleaned(program, nest)

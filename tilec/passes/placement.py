@@ -60,7 +60,29 @@ def place(nest: t.Nest) -> Placement:
             if value.type.rank == 0:
                 continue
             _decide(op, value, definitions, found, costs, position, last, group, ops)
+    if not found.products:
+        _release(ops, definitions, found)
     return found
+
+
+def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> None:
+    """Tiles that only one other held tile beside them is made of exist where that is made."""
+    ends: dict[int, set[int]] = {}
+    """the sinks and held tiles that take a tile, by the id of the op"""
+    for op in reversed(ops):
+        for value in op.outs:
+            taken: set[int] = set()
+            for user in definitions.users[value.id]:
+                inline = is_inline_kind(user) and user.out.id not in found.held
+                taken |= ends.get(user.out.id, set()) if inline else {id(user)}
+            ends[value.id] = taken
+            if value.id not in found.held or not isinstance(op, t.Elementwise | t.Cast | t.Bitcast):
+                continue
+            beside = [o for o in ops if id(o) in taken]
+            if len(taken) != 1 or not beside or not is_inline_kind(beside[0]):
+                continue
+            if definitions.loops[beside[0].out.id] == definitions.loops[value.id]:
+                found.held.discard(value.id)
 
 
 def is_inline_kind(op: t.Op) -> bool:

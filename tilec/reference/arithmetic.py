@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.ir.dtypes import DType
+from tilec.ir.dtypes import F8E4M3, F32, DType
 from tilec.ir.tile_ir import ElementwiseName
 from tilec.reference import elementwise
 from tilec.reference.numbers import (
@@ -115,14 +115,20 @@ class Arithmetic:
         return Tile(elementwise.finish(data, dtype), tile.present)
 
     def topk(self, tile: Tile, axis: int, k: int, dtype: DType) -> tuple[Tile, Tile]:
-        """The k greatest present elements and their indices; NaN counts as greatest."""
-        order = descending(tile.data, tile.present[axis], axis)
-        picked = order.take(np.arange(min(k, order.shape[axis])), axis)
+        """The k greatest present elements and their indices; NaN counts as greatest. Of fewer than k the rest is the least value, at -1."""
+        mask = tile.present[axis]
+        order = descending(tile.data, mask, axis)
+        count = order.shape[axis] if mask is None else int(mask.sum())
+        picked = order.take(np.arange(min(k, count)), axis)
         values = np.take_along_axis(tile.data, picked, axis)
         missing = k - picked.shape[axis]
         if missing:
             pad = [(0, missing if n == axis else 0) for n in range(picked.ndim)]
-            picked, values = np.pad(picked, pad), np.pad(values, pad)
+            least = elementwise.identity("max", dtype)
+            if dtype == F8E4M3:  # has no infinity
+                least = elementwise.convert(np.asarray(least, np.float32), F32, dtype)
+            picked = np.pad(picked, pad, constant_values=-1)
+            values = np.pad(values, pad, constant_values=least)
         present = tuple(None if n == axis else m for n, m in enumerate(tile.present))
         return Tile(values, present), Tile(picked.astype(np.int32), present)
 

@@ -17,10 +17,18 @@ class Numbers:
     def __init__(self, nests: Iterable[t.Nest]):
         self.next = 1
         for nest in nests:
-            for op in all_ops(nest.body):
-                entries = [c.entry for c in op.carried] if isinstance(op, t.For) else []
-                for value in (*op.outs, *entries):
-                    self.next = max(self.next, value.id + 1)
+            self._count(nest.body)
+
+    def _count(self, block: t.Block) -> None:
+        for op in all_ops(block):
+            values = list(op.outs)
+            if isinstance(op, t.For):
+                values += [c.entry for c in op.carried]
+            elif isinstance(op, t.ReduceWith):
+                values += op.combine.inputs
+                self._count(op.combine.body)
+            for value in values:
+                self.next = max(self.next, value.id + 1)
 
     def fresh(self, like: t.Value, type_: t.TileType | None = None) -> t.Value:
         """A new value with the name and place of another."""

@@ -1,0 +1,416 @@
+"""Values in other extents, moved to views of the tensors that elements come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import I32
+from tilec.ir.symbolic import Sym
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.reindex.slicing import Cuts, cuts_of
+from tilec.passes.reindex.twins import Stuck, Twins, consumed, own_region
+
+ONE = Sym.of(1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring axes that become others, with as many elements: numbers of the old and of the new ones."""
+
+    old: tuple[int, ...]
+    new: tuple[int, ...]
+    plain: bool
+    """nothing but axes of extent 1 come or go"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is wanted of a value, and how its axes get there."""
+
+    extents: tuple[Sym, ...]
+    groups: tuple[Group, ...]
+
+    @staticmethod
+    def between(old: Sequence[Sym], new: Sequence[Sym]) -> Shape:
+        """The shortest groups."""
+        groups: list[Group] = []
+        i = j = 0
+        while i < len(old) or j < len(new):
+            width, height = _shortest(old[i:], new[j:])
+            before, after = range(i, i + width), range(j, j + height)
+            wide = (
+                [old[n] for n in before if old[n] != ONE],
+                [new[n] for n in after if new[n] != ONE],
+            )
+            groups.append(Group(tuple(before), tuple(after), wide[0] == wide[1]))
+            i, j = i + width, j + height
+        return Shape(tuple(new), tuple(groups))
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is merged or split."""
+        return all(g.plain for g in self.groups)
+
+    def group_of(self, old: int) -> Group:
+        """The group of an old axis."""
+        return next(g for g in self.groups if old in g.old)
+
+
+class Reshaping:
+    """Makes values of other extents. `part` gives a part of a value, for reshapes of slices."""
+
+    def __init__(self, twins: Twins, part: Callable[[t.Value, Cuts], t.Value]):
+        self.twins = twins
+        self.part = part
+
+    def shaped(self, value: t.Value, extents: tuple[Sym, ...]) -> t.Value:
+        """The tile in these extents, row-major. Raises Stuck where its elements do not come in that order."""
+        twins = self.twins
+        value = twins.resolved(value)
+        old = tuple(a.extent for a in value.type.axes)
+        if old == extents:
+            return value
+        wanted = ("shape", *extents)
+        known = twins.known.get((value.id, wanted))
+        if known is not None:
+            return known
+        shape = Shape.between(old, extents)
+        if shape.is_plain:
+            known = self._rearranged(value, shape)
+        else:
+            known = twins.structured(
+                value,
+                wanted,
+                lambda type_: self.type_of(type_, shape),
+                lambda v: self.shaped(v, extents),
+            )
+        if known is None:
+            known = self._made(twins.defining[value.id], value, shape)
+        twins.known[value.id, wanted] = known
+        return known
+
+    def type_of(self, type_: t.TileType, shape: Shape) -> t.TileType:
+        """Type in other extents: axes that stay keep their presence, the others are fully present."""
+        axes = [self._axis(extent) for extent in shape.extents]
+        for group in shape.groups:
+            if not group.plain:
+                continue
+            sources = [n for n in group.old if type_.axes[n].extent != ONE]
+            for place in group.new:
+                if shape.extents[place] != ONE:
+                    axes[place] = type_.axes[sources.pop(0)]
+        return replace(type_, axes=tuple(axes))
+
+    def _axis(self, extent: Sym) -> t.Axis:
+        return t.Axis(extent, self.twins.facts.upper_bound(extent))
+
+    def _rearranged(self, value: t.Value, shape: Shape) -> t.Value:
+        """Axes of extent 1 added and dropped."""
+        axes: list[int | None] = [None] * len(shape.extents)
+        for group in shape.groups:
+            sources = [n for n in group.old if value.type.axes[n].extent != ONE]
+            for place in group.new:
+                if shape.extents[place] != ONE:
+                    axes[place] = sources.pop(0)
+        op = t.Rearrange(arg=value, axes=tuple(axes), span=self.twins.defining[value.id].span)
+        return self.twins.add(op, value, self.type_of(value.type, shape))
+
+    def _made(self, op: t.Op, value: t.Value, shape: Shape) -> t.Value:
+        twins = self.twins
+        type_ = self.type_of(value.type, shape)
+        match op:
+            case t.Reshape():
+                return self.shaped(op.arg, shape.extents)
+            case t.Slice():
+                return self.shaped(self.part(op.arg, cuts_of(op)), shape.extents)
+            case t.Elementwise():
+                args = tuple(self._operand(a, value, shape) for a in op.args)
+                return twins.add(replace(op, args=args), value, type_)
+            case t.Fill():
+                self._need_present(op.arg, shape)
+                arg = self.shaped(op.arg, shape.extents)
+                axes = op.axes
+                if axes is not None:
+                    axes = tuple(k for n in axes for k in shape.group_of(n).new)
+                return twins.add(replace(op, arg=arg, axes=axes), value, type_)
+            case t.Cast() | t.Bitcast():
+                arg = self.shaped(op.arg, shape.extents)
+                return twins.add(replace(op, arg=arg), value, type_)
+            case t.Full():
+                return twins.add(replace(op, bounds=_bounds(op, shape)), value, type_)
+            case t.Iota():
+                return self._counted(op, value, shape)
+            case t.Load():
+                return self._loaded(op, value, shape)
+            case t.Rearrange():
+                return self._transposed(op, value, shape)
+            case t.Reduce() | t.ReduceWith():
+                return self._reduced(op, value, shape)
+            case t.Scan():
+                group = shape.group_of(op.axis)
+                if not group.plain:
+                    raise Stuck(value, "is a scan along an axis that is merged or split")
+                arg = self.shaped(op.arg, shape.extents)
+                axis = next(n for n in group.new if shape.extents[n] != ONE)
+                return twins.add(replace(op, arg=arg, axis=axis), value, type_)
+            case t.Dot():
+                raise Stuck(
+                    value, "is a product, whose rows and columns are neither merged nor split"
+                )
+            case _:
+                raise Stuck(value, f"is computed as a whole (`{type(op).__name__}`)")
+
+    def _operand(self, arg: t.Value, value: t.Value, shape: Shape) -> t.Value:
+        """An operand of an element-wise op, whose axes of extent 1 stay so."""
+        if not arg.type.rank:
+            return arg
+        extents = list(shape.extents)
+        for group in shape.groups:
+            ones = [n for n in group.old if arg.type.axes[n].extent == ONE]
+            wide = [n for n in group.old if value.type.axes[n].extent != ONE]
+            if group.plain:
+                kept = [n for n in group.new if shape.extents[n] != ONE]
+                for old, new in zip(wide, kept, strict=True):
+                    extents[new] = arg.type.axes[old].extent
+            elif set(wide) <= set(ones):
+                for n in group.new:
+                    extents[n] = ONE
+            elif set(wide) & set(ones):
+                raise Stuck(value, "is broadcast along some of the axes that are merged")
+        return self.shaped(arg, tuple(extents))
+
+    def _need_present(self, value: t.Value, shape: Shape) -> None:
+        for group in shape.groups:
+            if not group.plain and any(value.type.axes[n].presence for n in group.old):
+                raise Stuck(value, "can be absent along an axis that is merged or split")
+
+    def _counted(self, op: t.Iota, value: t.Value, shape: Shape) -> t.Value:
+        """Row-major numbers of the new axes."""
+        twins = self.twins
+        rank = len(shape.extents)
+        total: t.Value | None = None
+        behind = ONE
+        for place in range(rank - 1, -1, -1):
+            extent = shape.extents[place]
+            if extent == ONE:
+                continue
+            axis = self._axis(extent)
+            start = op.start if total is None else Sym.of(0)
+            iota = twins.add(t.Iota(start=start, span=op.span), value, t.TileType(I32, (axis,)))
+            one = t.Axis(ONE, 1)
+            axes = tuple(axis if n == place else one for n in range(rank))
+            order = tuple(0 if n == place else None for n in range(rank))
+            part = twins.add(
+                t.Rearrange(arg=iota, axes=order, span=op.span), value, t.TileType(I32, axes)
+            )
+            if total is None:
+                total = part
+            else:
+                scale = twins.add(t.FromSym(sym=behind, span=op.span), value, t.TileType(I32))
+                mul = t.Elementwise(op="mul", args=(part, scale), span=op.span)
+                part = twins.add(mul, value, t.TileType(I32, axes))
+                axes = tuple(
+                    a if not a.is_one else b for a, b in zip(axes, total.type.axes, strict=True)
+                )
+                add = t.Elementwise(op="add", args=(part, total), span=op.span)
+                total = twins.add(add, value, t.TileType(I32, axes))
+            behind = behind * extent
+        assert total is not None
+        return total
+
+    def _transposed(self, op: t.Rearrange, value: t.Value, shape: Shape) -> t.Value:
+        """A transposition of what is reshaped instead: the axes of a group must be neighbours in front of it too."""
+        moved: list[tuple[list[int], Group]] = []
+        for group in shape.groups:
+            named = [op.axes[n] for n in group.old]
+            sources = [n for n in named if n is not None and not op.arg.type.axes[n].is_one]
+            if sources:
+                moved.append((sources, group))
+        moved.sort(key=lambda found: found[0])
+        order = [n for sources, _ in moved for n in sources]
+        if order != sorted(order):
+            raise Stuck(value, "is transposed, and what is merged lies apart in front of that")
+        extents = [shape.extents[n] for _, group in moved for n in group.new]
+        arg = self.shaped(op.arg, tuple(extents))
+        places = [n for _, group in moved for n in group.new]
+        axes = tuple(places.index(n) if n in places else None for n in range(len(shape.extents)))
+        return self.twins.add(
+            replace(op, arg=arg, axes=axes), value, self.type_of(value.type, shape)
+        )
+
+    def _reduced(self, op: t.Reduce | t.ReduceWith, value: t.Value, shape: Shape) -> t.Value:
+        """A reduction of what is reshaped instead, along axes that stay."""
+        args = (op.arg,) if isinstance(op, t.Reduce) else op.args
+        old = args[0].type.axes
+        gone = consumed(op)
+        kept = [n for n in range(len(old)) if n not in gone]
+        extents: list[Sym] = []
+        axes: list[int] = []
+        position = 0
+        for group in shape.groups:
+            own = [kept[n] for n in group.old]
+            if not group.plain and own and own != list(range(own[0], own[0] + len(own))):
+                raise Stuck(value, "is a reduction of an axis between those that are merged")
+            first = own[0] if own else position
+            for n in range(position, first):
+                axes.append(len(extents))
+                extents.append(old[n].extent)
+            if group.plain:
+                last = own[-1] + 1 if own else first
+                between = [n for n in range(first, last) if n in gone]
+                if between:
+                    raise Stuck(value, "is a reduction of an axis between those that are kept")
+            extents += [shape.extents[n] for n in group.new]
+            position = own[-1] + 1 if own else first
+        for n in range(position, len(old)):
+            axes.append(len(extents))
+            extents.append(old[n].extent)
+        new = tuple(self.shaped(a, tuple(extents)) for a in args)
+        if isinstance(op, t.Reduce):
+            return self.twins.add(
+                replace(op, arg=new[0], axes=tuple(axes)), value, self.type_of(value.type, shape)
+            )
+        region = own_region(op.combine, self.twins.numbers)
+        twin = replace(op, args=new, axis=axes[0], combine=region)
+        outs = self.twins.add_like(twin, op, lambda type_: self.type_of(type_, shape))
+        for one, out in zip(op.outs, outs, strict=True):
+            self.twins.known[one.id, ("shape", *shape.extents)] = out
+        return outs[[o.id for o in op.outs].index(value.id)]
+
+    def _loaded(self, op: t.Load, value: t.Value, shape: Shape) -> t.Value:
+        """A load through a view of the tensor, then axes of extent 1 added and dropped."""
+        twins = self.twins
+        self._need_present(value, shape)
+        tensor = twins.program.tensor(op.access.tensor)
+        if op.access.pointwise:
+            raise Stuck(value, "is loaded point by point")
+        if tensor.strides is not None:
+            raise Stuck(value, f"is loaded from `{tensor.name}`, which is not dense")
+        dims = tensor.dims
+        if op.access.view is not None:
+            dims = next(v.dims for v in twins.views if v.name == op.access.view)
+        # the number of each term's dimension, by axis of the tile
+        homes = [n for n, term in enumerate(op.access.terms) if not isinstance(term, t.AtScalar)]
+        new_dims: list[Sym] = []
+        terms: list[t.IndexTerm] = []
+        loaded: list[t.Axis] = []
+        done = 0
+        for group in shape.groups:
+            own = [homes[n] for n in group.old]
+            if group.plain:
+                continue
+            first, last = own[0], own[-1]
+            if own != list(range(first, last + 1)):
+                raise Stuck(value, "is loaded with an index between the axes that are merged")
+            new_dims += dims[done:first]
+            terms += op.access.terms[done:first]
+            inner = [shape.extents[n] for n in group.new]
+            found = self._viewed(
+                value, dims[first : last + 1], op.access.terms[first : last + 1], inner
+            )
+            new_dims += [dim for dim, _ in found]
+            terms += [term for _, term in found]
+            done = last + 1
+        new_dims += dims[done:]
+        terms += op.access.terms[done:]
+        if (
+            tensor.dtype.bits == 4
+            and new_dims[-1].constant is not None
+            and new_dims[-1].constant % 2
+        ):
+            raise Stuck(value, f"is read from `{tensor.name}`, which has two elements in a byte")
+        for group in shape.groups:
+            if group.plain:
+                loaded += [value.type.axes[n] for n in group.old]
+            else:
+                loaded += [self._axis(shape.extents[n]) for n in group.new]
+        name = self._view(tensor, tuple(new_dims))
+        access = replace(op.access, view=name, terms=tuple(terms))
+        type_ = replace(value.type, axes=tuple(loaded))
+        new = twins.add(replace(op, access=access), value, type_)
+        return self.shaped(new, shape.extents)
+
+    def _viewed(
+        self,
+        value: t.Value,
+        dims: Sequence[Sym],
+        terms: Sequence[t.IndexTerm],
+        extents: Sequence[Sym],
+    ) -> list[tuple[Sym, t.IndexTerm]]:
+        """Dimensions and terms of a view in which neighbouring dimensions have other extents: merged, then split."""
+        size, start, count = ONE, Sym.of(0), ONE
+        for n, (dim, term) in enumerate(zip(dims, terms, strict=True)):
+            match term:
+                case t.AtAll():
+                    first, extent = Sym.of(0), dim
+                case t.AtSpan():
+                    first, extent = term.start, term.extent
+                case _:
+                    raise Stuck(value, "is gathered along an axis that is merged or split")
+            if n and extent != dim:
+                raise Stuck(
+                    value, "is loaded in part along an axis that is merged into another one"
+                )
+            size, start, count = size * dim, start * dim + first, count * extent
+        inner = ONE
+        for extent in extents[1:]:
+            inner = inner * extent
+        quotients = [part.divided_by(inner) for part in (size, start)]
+        if inner.constant is not None and quotients[0] is None:
+            if self.twins.facts.divides(size, inner.constant):
+                quotients[0] = size // inner
+        outer, place = quotients
+        if outer is None or place is None:
+            raise Stuck(
+                value, "does not begin and end at multiples of the new extents in its tensor"
+            )
+        if start == Sym.of(0) and count == size:
+            head: t.IndexTerm = t.AtAll()
+            outer = extents[0]
+        else:
+            head = t.AtSpan(place, extents[0])
+        rest: list[tuple[Sym, t.IndexTerm]] = [(extent, t.AtAll()) for extent in extents[1:]]
+        return [(outer, head), *rest]
+
+    def _view(self, tensor: t.Tensor, dims: tuple[Sym, ...]) -> str:
+        views = self.twins.views
+        own = [v for v in views if v.tensor == tensor.name]
+        for view in own:
+            if view.dims == dims:
+                return view.name
+        views.append(t.View(f"{tensor.name}.{len(own) + 1}", tensor.name, dims))
+        return views[-1].name
+
+
+def _bounds(op: t.Full, shape: Shape) -> tuple[t.AtSpan | None, ...]:
+    if not op.bounds:
+        return ()
+    bounds: list[t.AtSpan | None] = [None] * len(shape.extents)
+    for group in shape.groups:
+        if not group.plain:
+            continue
+        sources = [n for n in group.old if op.out.type.axes[n].extent != ONE]
+        for place in group.new:
+            if shape.extents[place] != ONE:
+                bounds[place] = op.bounds[sources.pop(0)]
+    return tuple(bounds)
+
+
+def _shortest(old: Sequence[Sym], new: Sequence[Sym]) -> tuple[int, int]:
+    """Lengths of the shortest prefixes with one product; everything where there are none."""
+    for total in range(1, len(old) + len(new) + 1):
+        for width in range(min(total, len(old)), -1, -1):
+            height = total - width
+            allowed = height <= len(new) and ((width and height) or not old or not new)
+            if allowed and _count(old[:width]) == _count(new[:height]):
+                return width, height
+    return len(old), len(new)
+
+
+def _count(extents: Sequence[Sym]) -> Sym:
+    total = ONE
+    for extent in extents:
+        total = total * extent
+    return total
