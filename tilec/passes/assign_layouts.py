@@ -389,9 +389,15 @@ class Assignment:
         per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
         preferred = _power(min(-(-total // per_thread), 256))
         choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
-        for threads in choices if self.warps is None else [self.warps * 32]:
+        # tiles that registers do not hold so get fewer vectors a thread along the other classes, from more threads
+        tries = [
+            (threads, most)
+            for most in (MOST_STEPS, 8, 4, 2, 1)
+            for threads in (choices if self.warps is None else [self.warps * 32])
+        ]
+        for threads, most in tries:
             fast_threads = max(min(threads, _power(vectors)), min(self.least_threads, threads))
-            others = self._spread(threads // fast_threads)
+            others = self._spread(threads // fast_threads, most)
             steps = -(-vectors // fast_threads)
             level = self._level(width, fast_threads, steps, others)
             if level is not None and prod(o[0] for o in others.values()) * steps <= 256:
@@ -407,8 +413,9 @@ class Assignment:
             help=f"use a smaller tile along `{self.names[biggest.number]}`",
         )
 
-    def _spread(self, threads: int) -> dict[int, tuple[int, int]]:
-        """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers."""
+    def _spread(self, threads: int, most: int = MOST_STEPS) -> dict[int, tuple[int, int]]:
+        """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers, or beyond the `most` steps
+        of all classes together."""
         others: dict[int, tuple[int, int]] = {}
         given: list[int] = []
         left = threads
@@ -422,10 +429,7 @@ class Assignment:
             left = max(1, left // own)
             given.append(own)
         sizes = [max(self._capacity(c) for c in slot) for slot in self.slots[1:]]
-        while (
-            left > 1
-            and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS
-        ):
+        while left > 1 and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > most:
             longest = max(range(len(given)), key=lambda n: -(-sizes[n] // given[n]))
             given[longest] *= 2
             left //= 2
