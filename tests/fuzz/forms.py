@@ -113,6 +113,14 @@ def _reduction(w: Writer, value: Value, axis: str) -> Value:
     return Value(f"{op}({value.text}{at})", rest, dtype)
 
 
+def _scan(w: Writer, value: Value, axis: str) -> Value:
+    """A running sum or maximum along one axis, named."""
+    op = w.choices.pick(("cumsum", "cummax")) if value.dtype in ACCUMULATED else "cummax"
+    name = w.name("c")
+    w.line(f"{name} = {op}({value.text}, axis={value.axes.index(axis)})")
+    return Value(name, value.axes, value.dtype)
+
+
 def reduced(w: Writer) -> None:
     """Rows as a whole: reduced over any axis, combined with the rows again."""
     c = w.choices
@@ -131,9 +139,12 @@ def reduced(w: Writer) -> None:
     name = w.name("t")
     w.line(f"{name} = {whole.text}")
     names.append(Value(name, axes, dtype))
+    if c.chance(30):
+        names.append(_scan(w, names[0], c.pick(axes[::-1])))
+    whole_rows = tuple(names)
     for _ in range(1 + c.below(2)):
         axis = c.pick(axes[::-1])
-        value = _reduction(w, names[0], axis)
+        value = _reduction(w, c.pick(whole_rows), axis)
         if len(value.axes) > 1 and c.chance(40):
             value = _reduction(w, value, c.pick(value.axes))
         name = w.name("s")

@@ -401,6 +401,9 @@ class Runner:
             case ast.Name(id="sum" | "max" | "min" | "argmax" | "argmin" | "any" | "all" as name):
                 axis = next((self.number(k.value) for k in node.keywords if k.name == "axis"), None)
                 return self.reduced(name, self.tile(node.arguments[0]), axis)
+            case ast.Name(id="cumsum" | "cummax" as name):
+                (axis,) = (self.number(k.value) for k in node.keywords if k.name == "axis")
+                return self.scanned(name[3:], self.tile(node.arguments[0]), axis)
             case ast.Name(id=name) if name in FUNCTIONS and len(node.arguments) == 1:
                 arg = self.tile(node.arguments[0])
                 return self.each(arg, lambda x: _safe(FUNCTIONS[name], x), arg.dtype)
@@ -462,6 +465,15 @@ class Runner:
         dtype = "i32" if op.startswith("arg") else "bool" if op in ("any", "all") else arg.dtype
         shape = tuple(arg.shape[n] for n in kept)
         return Tile([wrapped(x, dtype) for x in data], shape, [arg.present[n] for n in kept], dtype)
+
+    def scanned(self, op: str, arg: Tile, axis: int) -> Tile:
+        """What is present up to each element of one axis, folded."""
+        data = []
+        for place in _all(arg.shape):
+            before = [[*place[:axis], n, *place[axis + 1 :]] for n in range(place[axis] + 1)]
+            items = [(arg.at(at), 0) for at in before if arg.present[axis][at[axis]]]
+            data.append(wrapped(_folded(op, items, arg.dtype), arg.dtype))
+        return Tile(data, arg.shape, arg.present, arg.dtype)
 
     def dot(self, a: Tile, b: Tile) -> Tile:
         """A product that skips absent coordinates of the consumed axis."""
