@@ -154,7 +154,7 @@ fuzz: $(VENV)/.dev
 	$(PY) -m tests.fuzz -n $(N) --seed $(SEED) --save
 
 mutants: $(VENV)/.dev
-	$(PY) -m tests.mutants
+	$(PY) -m tests.mutants --jobs $(JOBS)
 
 clean:
 	rm -rf $(BUILD) dist $(VENV) *.egg-info tilec.egg-info .mypy_cache .ruff_cache .pytest_cache

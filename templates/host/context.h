@@ -114,20 +114,37 @@ inline void switch_context(Context& from, Context& to) { swapcontext(&from.state
 
 #endif
 
-/// `count` stacks of `bytes` each, with an unmapped page below every one. They are kept for the
-/// next launch.
+/// Stacks that a caller keeps between launches of whatever kernels. Nobody else may use them at the
+/// same time.
+struct KeptStacks {
+  char* base;
+  int64_t size;  // bytes
+  int64_t each;  // bytes from one stack to the next
+};
+
+/// `count` stacks of `bytes` each, with an unmapped page below every one; those that are kept, where
+/// they suffice. What is made takes their place, unless it is more than `kMostKept`.
 class Stacks {
  public:
-  Stacks(int count, size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+  Stacks(int count, size_t bytes, KeptStacks* kept = nullptr)
+      : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), kept_(kept) {
     bytes_ = (bytes + page_ - 1) / page_ * page_;
     size_ = static_cast<size_t>(count) * (bytes_ + page_);
+    if (kept && kept->base && static_cast<size_t>(kept->size) >= size_ &&
+        static_cast<size_t>(kept->each) == bytes_ + page_) {
+      base_ = kept->base;
+      return;
+    }
     void* base = mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     base_ = base == MAP_FAILED ? nullptr : static_cast<char*>(base);
     for (int i = 0; base_ && i < count; ++i) mprotect(base_ + i * (bytes_ + page_), page_, PROT_NONE);
+    if (!base_ || !kept || count > kMostKept) return;
+    if (kept->base) munmap(kept->base, static_cast<size_t>(kept->size));
+    *kept = {base_, static_cast<int64_t>(size_), static_cast<int64_t>(bytes_ + page_)};
   }
   ~Stacks() {
-    if (base_) munmap(base_, size_);
+    if (base_ && !(kept_ && base_ == kept_->base)) munmap(base_, size_);
   }
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
@@ -136,7 +153,9 @@ class Stacks {
   size_t bytes() const { return bytes_; }
 
  private:
+  static constexpr int kMostKept = 4096;
   size_t page_, bytes_, size_;
+  KeptStacks* kept_;
   char* base_;
 };
 

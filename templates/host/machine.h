@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "context.h"
@@ -90,6 +91,20 @@ struct Zeroed {
   T* data;
 };
 
+/// An access of a warp: where each lane of `lanes` has `bytes` bytes.
+struct Request {
+  int line, kind;
+  uint32_t bytes, lanes;
+  uintptr_t places[32];
+};
+
+/// Accesses of a warp by one part of one line: the numbers of its requests in order, and how many of
+/// them each lane has made.
+struct Site {
+  std::vector<uint32_t> requests;
+  uint32_t made[32];
+};
+
 struct Block : Cta {
   Block() : Cta{}, memory(kSharedLimit + 1024), shadows(kSharedLimit) {}
   Unwritten unwritten;
@@ -104,6 +119,8 @@ struct Block : Cta {
   std::list<std::shared_ptr<Reading>> readings;
   std::vector<uint16_t> chunk_readings;  // how many of them cover a chunk
   std::vector<Warpgroup> warpgroups;
+  std::vector<Request> requests;
+  std::unordered_map<uint64_t, Site> sites;  // by warp, line, kind and part
   Zeroed<unsigned char> memory;
   Zeroed<Shadow> shadows;
 };
@@ -116,11 +133,6 @@ struct Cluster {
   std::vector<uint32_t> clocks;
 };
 
-struct Request {
-  uint32_t bytes;
-  std::map<int, uintptr_t> places;  // by lane: which lanes go together depends on their numbers
-};
-
 struct Machine {
   Launch* launch;
   Invoke invoke;
@@ -131,9 +143,6 @@ struct Machine {
   std::unique_ptr<Stacks> stacks;
   bool progress;
   uint64_t random;
-  // (block, warp, line, kind, part, occurrence) → the accesses of its lanes
-  std::map<std::vector<int64_t>, Request> requests;
-  std::map<std::vector<int64_t>, int64_t> occurrences;
 };
 
 extern Machine machine;
@@ -164,7 +173,7 @@ inline uint64_t random_below(uint64_t bound) {
 }
 
 /// Adds the requests of a CTA that has ended to the launch's counters.
-void finish_requests(int64_t block);
+void finish_requests(Block& block);
 
 void record_for(const Fiber& fiber, Code code, int other, int other_line, const char* form, ...)
     __attribute__((format(printf, 5, 6)));

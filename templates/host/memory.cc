@@ -403,42 +403,49 @@ void async_wait(int groups) {
 // ---- counters
 
 void count_access(uintptr_t p, int bytes, int part, int kind) {
-  const int64_t block = block_of(self).block, line = self->line;
-  const int64_t n = machine.occurrences[{block, self->thread, line, kind, part}]++;
-  Request& r = machine.requests[{block, self->thread / 32, line, kind, part, n}];
+  Block& block = block_of(self);
+  const int warp = self->thread / 32, lane = self->thread % 32;
+  const uint64_t key = (static_cast<uint64_t>(self->line) << 32 | static_cast<uint64_t>(part) << 8 |
+                        static_cast<uint64_t>(warp) << 2 | static_cast<uint64_t>(kind));
+  Site& site = block.sites[key];
+  const uint32_t n = site.made[lane]++;
+  if (n == site.requests.size()) {
+    site.requests.push_back(static_cast<uint32_t>(block.requests.size()));
+    block.requests.push_back(Request{self->line, kind, 0, 0, {}});
+  }
+  Request& r = block.requests[site.requests[n]];
   r.bytes = static_cast<uint32_t>(bytes);
-  r.places[self->thread % 32] = p;
+  r.lanes |= 1u << lane;
+  r.places[lane] = p;
 }
 
 namespace {
 
-int64_t distinct(std::vector<uintptr_t>& places) {
-  std::sort(places.begin(), places.end());
-  return std::unique(places.begin(), places.end()) - places.begin();
-}
-
-/// Sectors of 32 bytes that the lanes touch.
-int64_t sectors(const Request& r) {
-  std::vector<uintptr_t> touched;
-  for (const auto& [lane, p] : r.places) {
-    for (uintptr_t s = p / 32; s <= (p + r.bytes - 1) / 32; ++s) touched.push_back(s);
+/// Pieces of `unit` bytes that some lanes of a request touch, by number, each once and in order.
+void touched(const Request& r, uint32_t lanes, uint32_t unit, std::vector<uintptr_t>& pieces) {
+  pieces.clear();
+  bool ordered = true;
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    const uintptr_t p = r.places[__builtin_ctz(rest)];
+    for (uintptr_t piece = p / unit; piece <= (p + r.bytes - 1) / unit; ++piece) {
+      if (!pieces.empty() && piece == pieces.back()) continue;
+      ordered = ordered && (pieces.empty() || piece > pieces.back());
+      pieces.push_back(piece);
+    }
   }
-  return distinct(touched);
+  if (ordered) return;
+  std::sort(pieces.begin(), pieces.end());
+  pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
 }
 
 /// Passes over the 32 banks of 4 bytes: of 8-byte accesses half a warp at a time, of 16-byte ones a
 /// quarter.
-int64_t wavefronts(const Request& r) {
+int64_t wavefronts(const Request& r, std::vector<uintptr_t>& words) {
   const int together = r.bytes <= 4 ? 32 : static_cast<int>(128 / r.bytes);
   int64_t total = 0;
   for (int first = 0; first < 32; first += together) {
-    std::vector<uintptr_t> words;
-    const auto end = r.places.lower_bound(first + together);
-    for (auto place = r.places.lower_bound(first); place != end; ++place) {
-      const uintptr_t p = place->second;
-      for (uintptr_t w = p / 4; w <= (p + r.bytes - 1) / 4; ++w) words.push_back(w);
-    }
-    words.resize(distinct(words));
+    const uint32_t mask = together == 32 ? ~0u : ((1u << together) - 1u) << first;
+    touched(r, r.lanes & mask, 4, words);
     int64_t banks[32] = {};
     for (const uintptr_t w : words) ++banks[w % 32];
     total += *std::max_element(banks, banks + 32);
@@ -446,39 +453,52 @@ int64_t wavefronts(const Request& r) {
   return total;
 }
 
+/// Different bytes that the lanes touch.
+int64_t bytes_touched(const Request& r, std::vector<uintptr_t>& places) {
+  places.clear();
+  for (uint32_t rest = r.lanes; rest; rest &= rest - 1) {
+    places.push_back(r.places[__builtin_ctz(rest)]);
+  }
+  std::sort(places.begin(), places.end());
+  int64_t total = 0;
+  uintptr_t end = 0;
+  for (const uintptr_t p : places) {
+    total += p + r.bytes - std::max(p, std::min(end, p + r.bytes));
+    end = p + r.bytes;
+  }
+  return total;
+}
+
 }  // namespace
 
-void finish_requests(int64_t block) {
+void finish_requests(Block& block) {
   Launch& launch = *machine.launch;
-  const auto begin = machine.requests.lower_bound({block});
-  const auto end = machine.requests.lower_bound({block + 1});
-  for (auto place = begin; place != end; ++place) {
-    const auto& key = place->first;
-    const Request& r = place->second;
-    const int line = static_cast<int>(key[2]), kind = static_cast<int>(key[3]);
-    Counter* found = nullptr;
-    for (int i = 0; i < launch.counter_count; ++i) {
-      if (launch.counters[i].line == line && launch.counters[i].kind == kind) found = &launch.counters[i];
+  std::vector<uintptr_t> pieces;
+  Counter* found = nullptr;
+  for (const Request& r : block.requests) {
+    if (!found || found->line != r.line || found->kind != r.kind) {
+      found = std::find_if(
+          launch.counters, launch.counters + launch.counter_count,
+          [&r](const Counter& c) { return c.line == r.line && c.kind == r.kind; });
     }
-    if (!found) {
-      if (launch.counter_count == launch.counter_capacity) continue;
-      found = &launch.counters[launch.counter_count++];
-      *found = Counter{line, kind, 0, 0, 0, 0};
+    if (found == launch.counters + launch.counter_count) {
+      if (launch.counter_count == launch.counter_capacity) {
+        found = nullptr;
+        continue;
+      }
+      ++launch.counter_count;
+      *found = Counter{r.line, r.kind, 0, 0, 0, 0};
     }
-    std::vector<uintptr_t> bytes_touched;
-    for (const auto& [lane, p] : r.places) {
-      for (uint32_t i = 0; i < r.bytes; ++i) bytes_touched.push_back(p + i);
-    }
-    const int64_t touched = distinct(bytes_touched);
-    const int64_t unit = kind < 2 ? 32 : 128;
+    const bool global = r.kind < 2;
+    const int64_t unit = global ? 32 : 128;
+    if (global) touched(r, r.lanes, 32, pieces);
     ++found->requests;
-    found->units += kind < 2 ? sectors(r) : wavefronts(r);
-    found->least += (touched + unit - 1) / unit;
-    found->bytes += static_cast<int64_t>(r.places.size()) * r.bytes;
+    found->units += global ? static_cast<int64_t>(pieces.size()) : wavefronts(r, pieces);
+    found->least += (bytes_touched(r, pieces) + unit - 1) / unit;
+    found->bytes += static_cast<int64_t>(__builtin_popcount(r.lanes)) * r.bytes;
   }
-  machine.requests.erase(begin, end);
-  machine.occurrences.erase(machine.occurrences.lower_bound({block}),
-                            machine.occurrences.lower_bound({block + 1}));
+  block.requests.clear();
+  block.sites.clear();
 }
 
 }  // namespace tilec_host

@@ -82,6 +82,8 @@ void start_block(Block& block, int number, int slot) {
   block.phase_barriers.clear();
   block.readings.clear();
   block.chunk_readings.clear();
+  block.requests.clear();
+  block.sites.clear();
   block.warpgroups.assign(threads / kGroupThreads, Warpgroup{});
   block.first_epoch = ++block.epoch;
   memset(block.shared, 0xa5, machine.launch->shared_bytes);
@@ -241,7 +243,8 @@ void make_blocks(int count) {
     block->shadow = block->shadows.data;
     machine.blocks.push_back(std::move(block));
   }
-  machine.stacks = std::make_unique<Stacks>(count * threads, kStackBytes);
+  machine.stacks =
+      std::make_unique<Stacks>(count * threads, kStackBytes, machine.launch->kept);
 }
 
 /// Starts the CTAs of a cluster in its slots.
@@ -313,7 +316,7 @@ int run_blocks(int resident) {
       if (launch->fault.code) return 1;
       if (block.live == 0) {
         if (report_unwritten(block) || !check_cta_end(block)) return 1;
-        if (counting) finish_requests(block.block);
+        if (counting) finish_requests(block);
         block.active = false;
         --running;
         machine.progress = true;
@@ -371,8 +374,6 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
   machine.invoke = invoke;
   machine.kernel = kernel;
   machine.random = launch->seed * 2 + 0x9e3779b97f4a7c15u;
-  machine.requests.clear();
-  machine.occurrences.clear();
   counting = launch->counting != 0;
   static const Allocation nothing{1, 0, nullptr, "", 0};
   recent = &nothing;
@@ -383,7 +384,8 @@ int run(Launch* launch, Invoke invoke, void* kernel) {
       static_cast<int>(std::min<int64_t>(launch->grid, int64_t(clusters) * launch->cluster));
   make_blocks(resident);
   const int status = machine.stacks->whole() ? run_blocks(resident) : 2;
-  // Every kernel has a library, and a machine, of its own: what is not in use is given back.
+  // Every kernel has a library, and a machine, of its own: what is not in use is given back, but
+  // stacks to whoever keeps them.
   machine.blocks.clear();
   machine.stacks.reset();
   fflush(stdout);

@@ -94,6 +94,8 @@ struct Counter {
   int64_t requests, units, least, bytes;
 };
 
+struct KeptStacks;
+
 /// One launch, filled in by the caller. Layout shared with tilec/emulator/library.py.
 struct Launch {
   int64_t grid;
@@ -106,6 +108,7 @@ struct Launch {
   int32_t counter_count, counting;
   int32_t cluster;  // CTAs of a cluster, 1: none
   Fault fault;
+  KeptStacks* kept;  // or null
 };
 
 struct Cta;

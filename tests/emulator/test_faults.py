@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.running import fault, run
+from tilec.emulator.library import kept_stacks
 
 FLOATS = np.arange(64, dtype=np.float32)
 SHARED = """
@@ -256,3 +257,24 @@ def test_both_ways_to_switch_between_fibers(option: str, tmp_path: Path) -> None
     subprocess.run([*command, *option.split(), "-o", str(program)], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, check=True)
     assert done.stdout == "0:0.5 1:1.5 0:1 1:2 0:1.5 1:2.5 "
+
+
+def test_stacks_are_kept_between_launches() -> None:
+    """Those of the largest launch so far serve smaller ones, of other kernels and behind a fault too; very many are not kept."""
+    square = (
+        "int* p\nint own[64];\nfor (int i = 0; i < 64; ++i) own[i] = i * threadIdx.x;\n__syncthreads();\n"
+        "store_element(p + blockIdx.x * blockDim.x + threadIdx.x, own[threadIdx.x % 64]);"
+    )
+    sizes: list[int] = []
+    for block in (64, 256, 32, 1024):
+        found = np.full(2 * block, -1, np.int32)
+        run(square, found, grid=2, block=block, resident=8 if block == 1024 else 2)
+        assert found.tolist() == [i * (i % 64) for i in range(block)] * 2
+        assert fault("int* p\nstore_element(p + 9, 1);", np.zeros(1, np.int32)).code == "E0930"
+        sizes.append(kept_stacks().size)
+    assert sizes[0] >= 2 * 64 * (96 << 10) and sizes[1] >= 2 * 256 * (96 << 10)
+    assert sizes[2] == sizes[1] <= sizes[3]
+    many = np.full(8 * 1024, -1, np.int32)
+    run(square, many, grid=8, block=1024, resident=8)
+    assert many.tolist() == [i * (i % 64) for i in range(1024)] * 8
+    assert kept_stacks().size == sizes[3]

@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.mutants.runs import Laboratory, Verdict
+from tests.mutants.jobs import all_verdicts
+from tests.mutants.runs import Verdict
 from tests.mutants.subjects import SUBJECTS
 from tests.mutants.survivors import explanation
 
@@ -22,15 +23,17 @@ def main() -> int:
     parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--json", help="where to write the table")
     parser.add_argument("--arch", help="of this architecture alone")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     options = parser.parse_args()
     found: list[Verdict] = []
     start = time.time()
-    for subject in SUBJECTS:
-        if options.kernels and subject.kernel not in options.kernels:
-            continue
-        if options.arch and subject.arch != options.arch:
-            continue
-        verdicts = list(Laboratory(subject).verdicts())
+    chosen = [
+        subject
+        for subject in SUBJECTS
+        if (not options.kernels or subject.kernel in options.kernels)
+        and options.arch in (None, subject.arch)
+    ]
+    for subject, verdicts in all_verdicts(chosen, max(1, options.jobs)):
         found += verdicts
         lost = [v for v in verdicts if not v.noticed]
         print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from tilec.emulator.machine import EmulatedModule, Emulator
 from tilec.emulator.text import PRELUDE, product_text
 from tilec.ir import asynchronous as a
 from tilec.reference.inputs import make_inputs
+from tilec.reference.numbers import storage_dtype
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
 from tilec.runtime.gpu_run import prepare_call
@@ -133,13 +135,50 @@ def _moved(arrays: Mapping[str, Any], names: tuple[str, ...], outwards: int) -> 
     return found
 
 
+_Traffic = dict[tuple[str, str], int]
+
+
 @dataclass
 class _Run:
-    """A call, what it must compute, and by the original: how many bytes it loads and stores."""
+    """A call, the kernels that it launches, what it must compute, and by the original: how many bytes it loads and stores in each
+    mode in which it was run."""
 
     case: Case
+    names: tuple[str, ...]
     bounds: Bounds
-    traffic: dict[tuple[str, str], int] = field(default_factory=dict)
+    traffic: dict[Mode, _Traffic] = field(default_factory=dict)
+
+    @property
+    def elements(self) -> int:
+        """Of all arrays: what a call costs."""
+        return sum(array.size for array in self.case.arrays.values())
+
+
+class _Order:
+    """Runs of a kernel, first those that noticed most mutants of the same kind, then those that noticed most, then the small ones."""
+
+    def __init__(self, runs: Sequence[_Run]) -> None:
+        self._runs = [(run, mode) for run in runs for mode in MODES]
+        self._noticed: Counter[int] = Counter()
+        self._of_kind: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, kind: str) -> Iterator[tuple[int, _Run, Mode]]:
+        """Every run once, with its number."""
+        by_worth = sorted(
+            range(len(self._runs)),
+            key=lambda n: (
+                -self._of_kind[kind, n],
+                -self._noticed[n],
+                self._runs[n][0].elements,
+            ),
+        )
+        for n in by_worth:
+            yield n, *self._runs[n]
+
+    def note(self, kind: str, number: int) -> None:
+        """A mutant of a kind was noticed by a run."""
+        self._noticed[number] += 1
+        self._of_kind[kind, number] += 1
 
 
 class Laboratory:
@@ -159,7 +198,7 @@ class Laboratory:
         target = choose_target(self.kernel.plan, (9, 0))
         for sizes in self._sizes(target):
             launches = concrete_launches(
-                self.kernel.plan, target, sizes, self._addresses(), 1 << 40, multiprocessors=3
+                self.kernel.plan, target, sizes, self._addresses(sizes), 1 << 40, multiprocessors=3
             )
             names = [launch.kernel for launch in launches]
             if not names or all(len(self.runs.get(n, [])) >= MOST_RUNS for n in names):
@@ -174,12 +213,15 @@ class Laboratory:
                 data.append(_moved(arrays, moved, -INWARDS))
             for given in data:
                 case = Case(self.kernel.program, files, syntax, sizes, given, 5)
-                run = _Run(case, interpreter_bounds(case))
+                run = _Run(case, tuple(names), interpreter_bounds(case))
                 for name in names:
                     self.runs.setdefault(name, []).append(run)
 
-    def _addresses(self) -> dict[str, int]:
-        return {t.name: (n + 1) << 32 for n, t in enumerate(self.kernel.plan.parameters)}
+    def _addresses(self, sizes: CallSizes) -> dict[str, int]:
+        return {
+            t.name: ((n + 1) << 32) + sizes.offsets.get(t.name, 0) * storage_dtype(t.dtype).itemsize
+            for n, t in enumerate(self.kernel.plan.parameters)
+        }
 
     def _sizes(self, target: Any) -> Iterator[CallSizes]:
         program, plan = self.kernel.program, self.kernel.plan
@@ -220,24 +262,26 @@ class Laboratory:
         most: int | None = None,
         every: int = 1,
         of: Callable[[Any], Iterable[Mutant]] = mutants,
+        part: tuple[int, int] = (0, 1),
     ) -> Iterator[Verdict]:
-        """The mutants `of` each kernel in order (every so many, at most `most`), run."""
+        """The mutants `of` each kernel in order (every so many, at most `most`), run; of all batches of them the `part[0]`th of
+        `part[1]` parts."""
+        batches: list[tuple[str, list[Mutant]]] = []
+        for low in self.kernels():
+            chosen = list(of(low))[::every][:most]
+            batches += [(low.name, chosen[n : n + BATCH]) for n in range(0, len(chosen), BATCH)]
+        number, parts = part
+        batches = batches[len(batches) * number // parts : len(batches) * (number + 1) // parts]
+        needed = {name for kernel, _ in batches for run in self.runs[kernel] for name in run.names}
         originals = self._library(
             [
                 (low.name, replace(low, body_name=f"{low.body_name}_{n}"))
                 for n, low in enumerate(self.kernel.lowered[self.subject.arch])
+                if low.name in needed
             ]
         )
-        for name, runs in sorted(self.runs.items()):
-            for run in runs:
-                for mode in MODES:
-                    noticed = self._run(run, mode, originals, first=True)
-                    assert not noticed, f"{name} at {run.case.sizes}: {noticed}"
-        for low in self.kernels():
-            chosen = list(of(low))[::every][:most]
-            for first in range(0, len(chosen), BATCH):
-                batch = chosen[first : first + BATCH]
-                yield from self._batch(low.name, batch, originals)
+        for name, batch in batches:
+            yield from self._batch(name, batch, originals)
 
     def _batch(
         self, name: str, batch: Sequence[Mutant], originals: Mapping[str, HostKernel]
@@ -259,17 +303,26 @@ class Laboratory:
             mutant = batch[0]
             yield Verdict(self.kernel.name, name, mutant.kind, mutant.what, "not built")
             return
+        order = _Order(self.runs[name])
         for (built, _), mutant in zip(named, batch, strict=True):
             kernels = {**originals, name: made[built]}
             noticed = ""
-            for run in self.runs[name]:
-                for mode in MODES:
-                    noticed = noticed or self._run(run, mode, kernels)
+            for number, run, mode in order(mutant.kind):
+                if mode not in run.traffic:
+                    found, run.traffic[mode] = self._run(run, mode, originals)
+                    assert not found, f"{name} at {run.case.sizes}: {found}"
+                noticed, traffic = self._run(run, mode, kernels)
+                if not noticed and traffic != run.traffic[mode]:
+                    noticed = "traffic"
+                if noticed:
+                    order.note(mutant.kind, number)
+                    break
             yield Verdict(self.kernel.name, name, mutant.kind, mutant.what, noticed)
 
     def _run(
-        self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel], *, first: bool = False
-    ) -> str:
+        self, run: _Run, mode: Mode, kernels: Mapping[str, HostKernel]
+    ) -> tuple[str, _Traffic]:
+        """How a call of some kernels failed, "" where it did not, and how many bytes each of them moved."""
         emulator = Emulator(self.subject.arch, Schedule(mode), cache=None, counting=True)
         module = EmulatedModule("mutant.cu", "", None, dict(kernels))
         case = run.case
@@ -279,19 +332,15 @@ class Laboratory:
                 outputs = call.results()
                 call.check_surroundings()
         except TileError as error:
-            return error.diagnostics[0].code
+            return error.diagnostics[0].code, {}
         kept = dict(run.bounds.values)
         findings = verify(case, outputs, run.bounds, Tolerance())
         run.bounds.values.update(kept)
-        if failures(findings):
-            return "differs"
-        traffic: dict[tuple[str, str], int] = {}
+        traffic: _Traffic = {}
         for name, counters in emulator.counters.items():
             for c in counters:
                 traffic[name, c.kind] = traffic.get((name, c.kind), 0) + c.bytes
-        if first:
-            run.traffic = traffic
-        return "traffic" if traffic != run.traffic else ""
+        return "differs" if failures(findings) else "", traffic
 
     def _library(self, kernels: Sequence[tuple[str, Any]]) -> dict[str, HostKernel]:
         tools = host_toolchain(UNOPTIMISED)

@@ -46,7 +46,7 @@ SUBJECTS = (
         "matrix_vector_and_groups.tile",
         "gemv",
         _define(BM=4, BK=64),
-        sizes=_sizes({"M": 9, "K": 136}),
+        sizes=_sizes({"M": 9, "K": 136}, {"M": 9, "K": 137}),
     ),
     Subject("gemm.tile", "gemm_nn", _GEMM, sizes=_GEMM_SIZES),
     Subject("gemm.tile", "gemm_nt", _STEPS, sizes=_STEPS_SIZES),

@@ -93,7 +93,7 @@ def _build_primitives(
         (folder / name).write_text(text, encoding="utf-8")
     path = str(compiler.path)
     commands = (
-        [path, *flags, "-O2", "-c", *(n for n in files if n.endswith(".cc"))],
+        [path, *flags, "-O3", "-c", *(n for n in files if n.endswith(".cc"))],
         [path, *flags, "-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"],
     )
     for command in commands:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,33 @@ class _Counter(ctypes.Structure):
     ]
 
 
+class _KeptStacks(ctypes.Structure):
+    """Stacks of threads between launches, of one thread of Python."""
+
+    _fields_ = [
+        ("base", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("each", ctypes.c_int64),
+    ]
+
+    def __del__(self) -> None:
+        if self.base:
+            ctypes.CDLL(None).munmap(ctypes.c_void_p(self.base), ctypes.c_size_t(self.size))
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.stacks = _KeptStacks()
+
+
+_kept = _Kept()
+
+
+def kept_stacks() -> _KeptStacks:
+    """The stacks that this thread's launches leave to those behind them; `size` in bytes."""
+    return _kept.stacks
+
+
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_int64),
@@ -75,6 +103,7 @@ class _Launch(ctypes.Structure):
         ("counting", ctypes.c_int32),
         ("cluster", ctypes.c_int32),
         ("fault", _Fault),
+        ("kept", ctypes.POINTER(_KeptStacks)),
     ]
 
 
@@ -164,6 +193,7 @@ class HostKernel:
             counters=counters,
             counting=counting,
             cluster=launch.cluster,
+            kept=ctypes.pointer(kept_stacks()),
         )
         sys.stdout.flush()
         status = self._entry(ctypes.byref(call))
