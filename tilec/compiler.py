@@ -102,21 +102,32 @@ def analyse_file(
                 tried.append((program, candidate))
             if _suits(program, arch, candidate, streams, attempt.shared):
                 break
-        general = None
+        beside: list[_Attempt] = []
         takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
-        if tried and not streams and not takes_last and not trial.errors:
+        if attempt.shared:
+            # beside tiles for several CTAs those that one has by itself
+            beside = [x for x in attempts if x.streams]
+        elif tried and not streams and not takes_last:
+            beside = [_Attempt(TARGETS[arch].product_tiles[-1])]
+        general = None
+        while beside and general is None and not trial.errors:
+            last_attempt = beside.pop(0)
             last = make_candidate(
                 item,
                 files.scope(files.main),
                 defines or {},
                 Sink(),
                 elsewhere=elsewhere,
-                product_tiles=TARGETS[arch].product_tiles[-1],
+                product_tiles=last_attempt.tiles,
+                chosen=last_attempt.chosen,
             )
             if last is not None:
                 last = last.with_choice((choices or {}).get(item.name, {}))
                 other = analyse(files, item, files.main, last, Sink())
-                general = None if other is None else (other, last)
+                if other is not None and (
+                    not last_attempt.streams or _suits(other, arch, last, True, False)
+                ):
+                    general = (other, last)
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
