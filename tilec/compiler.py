@@ -110,19 +110,28 @@ def analyse_file(
             suited = _suits(program, arch, candidate, streams, attempt.shared)
             if suited:
                 break
-
         general = wide = None
+        again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
+        beside: list[_Attempt] = []
         takes_last = attempt.tiles == _last_tiles(arch, smaller)
-        if tried and not streams and not takes_last and not trial.errors:
-            again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
-            general = again(_last_tiles(arch, smaller))
-            if attempt.uneven and suited:
+        if attempt.shared:
+            # beside tiles for several CTAs those that one has by itself
+            beside = [x for x in attempts if x.streams]
+        elif tried and not streams and not takes_last:
+            beside = [_Attempt(_last_tiles(arch, smaller))]
+            if attempt.uneven and suited and not trial.errors:
                 tilings = (again(a.tiles) for a in attempts if not a.uneven)
                 wide = next(
                     (x for x in tilings if x and _suits(x[0], arch, x[1], False, False)), None
                 )
                 if wide is not None and wide[0].tiles == tried[-1][0].tiles:
                     wide = None
+        while beside and general is None and not trial.errors:
+            one = beside.pop(0)
+            other = again(one.tiles, one.chosen)
+            if other is None or (one.streams and not _suits(other[0], arch, other[1], True, False)):
+                continue
+            general = other
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
@@ -139,14 +148,15 @@ def _with_tiles(
     choices: Mapping[str, Choice],
     elsewhere: Sequence[str],
     tiles: Sequence[int],
+    chosen: Mapping[str, int] | None = None,
 ) -> tuple[Program, Candidate] | None:
-    """A kernel with other `auto` tile sizes; None where it has none."""
+    """A kernel with other `auto` tile sizes, `chosen` going before `tiles`; None where it has none."""
     from tilec.analysis.analyse import analyse
     from tilec.plan.parameters import make_candidate
 
     scope = files.scope(files.main)
     candidate = make_candidate(
-        item, scope, defines, Sink(), elsewhere=elsewhere, product_tiles=tiles
+        item, scope, defines, Sink(), elsewhere=elsewhere, product_tiles=tiles, chosen=chosen
     )
     if candidate is None:
         return None

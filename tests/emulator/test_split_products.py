@@ -141,6 +141,18 @@ def test_what_is_not_split_has_narrow_tiles(name: str, tmp_path: Path) -> None:
     assert tiles(text, tmp_path)[1] != 128
 
 
+@pytest.mark.parametrize(("rows", "own"), [(64, (64, 64, 128)), (128, (128, 64, 64))])
+def test_what_no_map_takes_has_the_tiles_of_one_cta(
+    rows: int, own: tuple[int, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(TWO_WARPGROUPS.replace("ROWS = 128", f"ROWS = {rows}"), encoding="utf-8")
+    (kernel,) = compile_file(str(path), archs=("sm_90a",)).kernels
+    sizes = {low.name: dict(low.constants) for low in kernel.lowered["sm_90a"]}
+    assert tuple(sizes["k_kernel_any"].values()) == own
+    assert tuple(sizes["k_kernel"].values()) == (rows, 128, 64)
+
+
 def test_tiles_that_one_cta_reads_by_itself(tmp_path: Path) -> None:
     assert form(TRANSPOSED, tmp_path, ROWS=32).split is None
     assert form(TRANSPOSED, tmp_path, BN=64).split is None

@@ -2169,31 +2169,31 @@ __device__ __forceinline__ void gemm_skinny_nn_copy_body_2(const bf16_t* __restr
 __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
-  constexpr int BN = 128;
+  constexpr int BN = 64;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
   constexpr int kThreadsACol = 8;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 16;
+  constexpr int kThreadsBCol = 8;
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
+  constexpr int kStepsI = 4;
   constexpr int kStepsARow = 8;
   constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[3];
-    SharedTile<bf16_t, 64, 128> b_tiles[3];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 64, 64> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int b_row_lane = thread / 16;
+  const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 32 + thread / 4 % 8;
+  const int j_first = thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -2212,7 +2212,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 2; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -2251,7 +2251,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      if (b_col_end >= 128) {
+      if (b_col_end >= 64) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -2287,25 +2287,24 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
 
   // gemm_skinny.tile:7  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<1>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 32;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
+        OperandA a_operand[2];
         OperandB b_operand[8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], 0, k_at);
 
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int mt = 0; mt < 2; ++mt) {
           #pragma unroll
           for (int nt = 0; nt < 8; ++nt) {
             accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
@@ -2314,7 +2313,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
         }
       }
     }
-    const int k_tile_next = k_tile + 2;
+    const int k_tile_next = k_tile + 3;
 
     // gemm_skinny.tile:7  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -2334,7 +2333,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -2349,13 +2348,13 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      if (b_col_end >= 128) {
+      if (b_col_end >= 64) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -2366,7 +2365,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -2381,7 +2380,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -2393,7 +2392,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
 
   // gemm_skinny.tile:9  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-  if (j_end >= 128) {
+  if (j_end >= 64) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
@@ -2596,7 +2595,7 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
+          + 63) / 64), 128, 98304}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -3001,7 +3000,7 @@ __device__ __forceinline__ void gemm_skinny_nt_copy_body_2(const bf16_t* __restr
 __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
-  constexpr int BN = 128;
+  constexpr int BN = 64;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
   constexpr int kThreadsACol = 8;
@@ -3011,21 +3010,21 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
   constexpr int kWidthBCol = 8;
   constexpr int kStepsJ = 8;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
+  constexpr int kStepsI = 4;
   constexpr int kStepsARow = 8;
   constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
+  constexpr int kStepsBRow = 4;
   constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[3];
-    SharedTile<bf16_t, 128, 64> b_tiles[3];
+    SharedTile<bf16_t, 128, 64> a_tiles[4];
+    SharedTile<bf16_t, 64, 64> b_tiles[4];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 32 + thread / 4 % 8;
+  const int j_first = thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -3044,7 +3043,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 2; ++stage) {
+  for (int stage = 0; stage < 3; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -3119,25 +3118,24 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
 
   // gemm_skinny.tile:20  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<1>();
+    cp_async_wait<2>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 32;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
+        OperandA a_operand[2];
         OperandB b_operand[8];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
         }
-        load_b(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
+        load_b(b_operand, shared.b_tiles[k_tile % 4], 0, k_at);
 
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int mt = 0; mt < 2; ++mt) {
           #pragma unroll
           for (int nt = 0; nt < 8; ++nt) {
             accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
@@ -3146,7 +3144,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
         }
       }
     }
-    const int k_tile_next = k_tile + 2;
+    const int k_tile_next = k_tile + 3;
 
     // gemm_skinny.tile:20  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -3166,7 +3164,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -3181,7 +3179,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -3198,7 +3196,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
             if (b_row_at < b_row_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -3213,7 +3211,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at,
                   a_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -3225,7 +3223,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
 
   // gemm_skinny.tile:22  c[i, j] = acc
   bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
-  if (j_end >= 128) {
+  if (j_end >= 64) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
       const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
@@ -3428,7 +3426,7 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
+          + 63) / 64), 128, 98304}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
