@@ -444,7 +444,7 @@ def decode(options: argparse.Namespace) -> list[dict[str, object]]:
         limits = {n: statistics.median(t) for n, t in times.items() if n != "tilec"}
         best = min(limits, key=limits.__getitem__)
         row = {
-            "case": f"decode {batch} x {keys}, {query_heads} heads of {groups}",
+            "case": f"decode {batch} x {keys}, {query_heads} heads on {groups}",
             "us": round(middle * 1e3, 1),
             "tbps": round(moved / middle * 1e-9, 3),
             "limit_tbps": {n: round(moved / t * 1e-9, 3) for n, t in limits.items()},

@@ -2519,7 +2519,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2529,8 +2529,20 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
-                + j_el, BM * i_tile + i_at));
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -2544,9 +2556,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = cap * tile[i_step][j_step][j_sub];
-            const float s_2 = s + tile_2[i_step][j_step][j_sub];
-            tile_3[i_step][j_step][j_sub] = s_2;
+            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -2730,7 +2740,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2740,8 +2750,20 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
-                + j_el, BM * i_tile + i_at));
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -2758,10 +2780,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = cap * tile[i_step][j_step][j_sub];
-            const float s_2 = s + tile_2[i_step][j_step][j_sub];
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el ? s_2
-                : -INFINITY;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -3188,7 +3208,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3198,8 +3218,20 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
-                + j_el, BM * i_tile + i_at));
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -3213,9 +3245,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = cap * tile[i_step][j_step][j_sub];
-            const float s_2 = s + tile_2[i_step][j_step][j_sub];
-            tile_3[i_step][j_step][j_sub] = s_2;
+            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -3399,7 +3429,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3409,8 +3439,20 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = slope_value * convert<float>(sub_wrap(BN * j_tile
-                + j_el, BM * i_tile + i_at));
+            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
+          }
+        }
+      }
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float s_2 = cap * tile[i_step][j_step][j_sub];
+            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            s[i_step][j_step][j_sub] = s_3;
           }
         }
       }
@@ -3427,10 +3469,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = cap * tile[i_step][j_step][j_sub];
-            const float s_2 = s + tile_2[i_step][j_step][j_sub];
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el ? s_2
-                : -INFINITY;
+            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+                ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }

@@ -15,6 +15,8 @@ from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
 from tilec.passes.copies import plan_copies
 
+_NONE: frozenset[int] = frozenset()
+
 
 class AsynchronousAssignment(ProductAssignment):
     """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill."""
@@ -36,13 +38,16 @@ class AsynchronousAssignment(ProductAssignment):
         if form.departure is not None:
             self.staged[id(form.departure.store)] = 128 // form.departure.bits
         loads = {id(load) for c in form.channels for site in c.sites for load in site.loads}
-        everything, alone = self.alignment(2), self.alignment(2, loads)
+        alone = self.alignment(2, loads)
         if not loads <= alone[2]:
             raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
+        forms = [(name, lines, self.alignment(2)) for name, lines in self._widths()]
         found = []
-        for name, (conditions, divisors, aligned) in (("", everything), ("any_out", alone)):
-            if not loads <= aligned or (name and set(conditions) == set(everything[0])):
+        seen: list[set[LaunchCondition]] = []
+        for name, lines, (conditions, divisors, aligned) in (*forms, ("any_out", _NONE, alone)):
+            if not loads <= aligned or set(conditions) in seen:
                 continue
+            seen.append(set(conditions))
             departs = form.departure is not None and id(form.departure.store) in aligned
             own = form if departs else self._leaving_anywhere(form)
             found.append(
@@ -55,6 +60,7 @@ class AsynchronousAssignment(ProductAssignment):
                     products=form.products,
                     asynchronous=own,
                     positive=self._dims(form),
+                    lines=lines,
                 )
             )
         return (*found, *self._copied(form, loads))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilec.ir import tile_ir as t
 from tilec.ir.kernel_ir import LoopAxis, TileBuffer
 from tilec.ir.launch import AllOf
@@ -37,6 +39,8 @@ class ProductAssignment(Assignment):
         general_only: bool = False,
     ):
         self.general_only = general_only
+        self.in_lines = True
+        """whether rows of narrow tiles beside the products are taken for whole lines of 16 bytes"""
         self.candidate = candidate
         self.products = products
         self.staged: dict[int, int] = {}
@@ -64,12 +68,14 @@ class ProductAssignment(Assignment):
         """The aligned form and the general one."""
         level = self.product_level(self.products)
         stages, stage_bytes = self._stages()
-        conditions, divisors, accesses = self.alignment(2)
         result = []
-        if accesses and not self.general_only:
+        for name, lines in self._widths():
+            conditions, divisors, accesses = self.alignment(2)
+            if not accesses or self.general_only:
+                continue
             result.append(
                 Variant(
-                    "",
+                    name,
                     level,
                     AllOf(tuple(conditions)),
                     tuple(divisors),
@@ -78,6 +84,7 @@ class ProductAssignment(Assignment):
                     self._resident(stages * stage_bytes),
                     self.products,
                     stages,
+                    lines=lines,
                 )
             )
         if conditions or not accesses or self.general_only:
@@ -85,6 +92,16 @@ class ProductAssignment(Assignment):
                 Variant("any", level, AllOf(()), (), frozenset(), 1, 1, self.products, stages)
             )
         return tuple(result)
+
+    def _widths(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """The names of the aligned forms and what they load in lines, each with `in_lines` set for it: rows that are no whole lines may be
+        whole pairs."""
+        lines = frozenset(id(op) for op in self.accesses if self._loaded_in_lines(op))
+        yield "", lines
+        if lines:
+            self.in_lines = False
+            yield "pairs", frozenset()
+            self.in_lines = True
 
     def _crossing(self, level: Level | None = None, batch: int = 1) -> list[t.Load]:
         """None: operands of products have ways of their own."""
@@ -123,7 +140,9 @@ class ProductAssignment(Assignment):
 
     def _loaded_in_lines(self, op: t.Load | t.Store) -> bool:
         """Loads of narrow rows of accumulators that registers hold: four lanes can share out 16 bytes of each."""
-        if not isinstance(op, t.Load) or op.out.id not in self.placement.held:
+        if not self.in_lines or not isinstance(op, t.Load):
+            return False
+        if op.out.id not in self.placement.held:
             return False
         classes = self.axes.of_access(op)
         if self.products.swapped or len(classes) != 2 or None in classes:

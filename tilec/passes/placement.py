@@ -175,23 +175,9 @@ def _decide(
             if _share_loop(op, other, definitions):
                 hold = True
                 found.hazards[value.id] = other
-    elif hold and found.products and _waits_for_no_product(value, definitions):
-        return
     if hold:
         found.held.add(value.id)
         costs[value.id] = 0
-
-
-def _waits_for_no_product(value: t.Value, definitions: Definitions) -> bool:
-    """Whether all that is made of a tile is one other tile that takes no more registers, and neither needs a product: that one is held,
-    all of which is done while products are under way."""
-    users = definitions.users[value.id]
-    if len(users) != 1 or not isinstance(users[0], t.Elementwise | t.Cast):
-        return False
-    after = users[0].out
-    fits = after.type.dtype != BOOL and after.type.dtype.bits <= value.type.dtype.bits
-    alike = [a.extent for a in after.type.axes] == [a.extent for a in value.type.axes]
-    return fits and alike and from_memory(after, definitions)
 
 
 def _after(

@@ -54,6 +54,8 @@ class Variant:
     """an extent, and how much of it the variants in front take"""
     filled: bool = False
     """rows that fill the level have walks of their own, without masks"""
+    lines: frozenset[int] = frozenset()
+    """loads (by id of the op) of 16 bytes a lane that lanes share out"""
     crossing: frozenset[int] = frozenset()
     """loads (by id of the op) that pass through shared memory"""
     merged: bool = False

@@ -59,7 +59,7 @@ def load_lines(context: Context, op: t.Load, name: str) -> k.Fragment | None:
     """A tile of accumulators' shape in registers, loaded in lines of 16 bytes that four lanes share out; None where it cannot be."""
     found = context.axes.of_access(op)
     blocks = lane_blocks(op.out.type.dtype.bits)
-    if id(op) not in context.variant.aligned or not blocks or len(found) != 2 or None in found:
+    if id(op) not in context.variant.lines or not blocks or len(found) != 2 or None in found:
         return None
     row, col = (context.variant.level.axes[c.number] for c in found if c is not None)
     whole = not row.layout.is_blocked and not col.layout.is_blocked

@@ -39,38 +39,6 @@ class _Parts:
     """by id of the late product's result"""
 
 
-def _ahead(work: list[t.Op], inside: set[int]) -> list[t.Op]:
-    """The loads of the work, with what their places are made of: under way before the early products are started. `inside`: what the
-    loop's body makes or carries."""
-    made: set[int] = set()
-    found: list[t.Op] = []
-    for op in work:
-        pure = isinstance(
-            op,
-            t.Load
-            | t.Elementwise
-            | t.Cast
-            | t.Rearrange
-            | t.Iota
-            | t.Constant
-            | t.FromSym
-            | t.Scalar,
-        )
-        read = {v.id for v in operands(op)}
-        for sym in syms_of(op):
-            read |= {v.key for v in sym.variables if v.kind == "value"}
-        if pure and not (read & inside) - made:
-            found.append(op)
-            made |= {v.id for v in op.outs}
-    wanted: set[int] = set()
-    for op in reversed(found):
-        if isinstance(op, t.Load) or wanted & {v.id for v in op.outs}:
-            wanted |= {v.id for v in (*op.outs, *operands(op))}
-            for sym in syms_of(op):
-                wanted |= {v.key for v in sym.variables if v.kind == "value"}
-    return [op for op in found if wanted & {v.id for v in op.outs}]
-
-
 def rotate(
     block: t.Block, numbers: Numbers, facts: Facts, origin: dict[int, int]
 ) -> tuple[t.Block, bool]:
@@ -172,10 +140,9 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
             continue
         if carried.next.id in {d.out.id for d in late_dots}:
             return None
-    ahead = _ahead(work, set(inside) | entries)
     return _Parts(
-        [*ahead, *(op for op in body if id(op) in early)],
-        [op for op in work if op not in ahead],
+        [op for op in body if id(op) in early],
+        work,
         [op for op in body if id(op) in late],
         update,
         late_dots,
