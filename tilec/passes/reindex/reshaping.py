@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import I32
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.reindex.slicing import Cuts, cuts_of
+from tilec.passes.reindex.slicing import Slicing, cuts_of
 from tilec.passes.reindex.twins import Stuck, Twins, consumed, own_region
 
 ONE = Sym.of(1)
@@ -40,7 +40,10 @@ class Shape:
         while i < len(old) or j < len(new):
             width, height = _shortest(old[i:], new[j:])
             before, after = range(i, i + width), range(j, j + height)
-            wide = [old[n] for n in before if old[n] != ONE], [new[n] for n in after if new[n] != ONE]
+            wide = (
+                [old[n] for n in before if old[n] != ONE],
+                [new[n] for n in after if new[n] != ONE],
+            )
             groups.append(Group(tuple(before), tuple(after), wide[0] == wide[1]))
             i, j = i + width, j + height
         return Shape(tuple(new), tuple(groups))
@@ -56,11 +59,11 @@ class Shape:
 
 
 class Reshaping:
-    """Makes values of other extents. `part` gives a part of a value, for reshapes of slices."""
+    """Makes values of other extents, and parts of values with `parts`."""
 
-    def __init__(self, twins: Twins, part: Callable[[t.Value, Cuts], t.Value]):
+    def __init__(self, twins: Twins):
         self.twins = twins
-        self.part = part
+        self.parts = Slicing(twins, self.shaped)
 
     def shaped(self, value: t.Value, extents: tuple[Sym, ...]) -> t.Value:
         """The tile in these extents, row-major. Raises Stuck where its elements do not come in that order."""
@@ -121,7 +124,7 @@ class Reshaping:
             case t.Reshape():
                 return self.shaped(op.arg, shape.extents)
             case t.Slice():
-                return self.shaped(self.part(op.arg, cuts_of(op)), shape.extents)
+                return self.shaped(self.parts.part(op.arg, cuts_of(op)), shape.extents)
             case t.Elementwise():
                 args = tuple(self._operand(a, value, shape) for a in op.args)
                 return twins.add(replace(op, args=args), value, type_)
@@ -153,7 +156,9 @@ class Reshaping:
                 axis = next(n for n in group.new if shape.extents[n] != ONE)
                 return twins.add(replace(op, arg=arg, axis=axis), value, type_)
             case t.Dot():
-                raise Stuck(value, "is a product, whose rows and columns are neither merged nor split")
+                raise Stuck(
+                    value, "is a product, whose rows and columns are neither merged nor split"
+                )
             case _:
                 raise Stuck(value, f"is computed as a whole (`{type(op).__name__}`)")
 
@@ -310,7 +315,11 @@ class Reshaping:
             done = last + 1
         new_dims += dims[done:]
         terms += op.access.terms[done:]
-        if tensor.dtype.bits == 4 and new_dims[-1].constant is not None and new_dims[-1].constant % 2:
+        if (
+            tensor.dtype.bits == 4
+            and new_dims[-1].constant is not None
+            and new_dims[-1].constant % 2
+        ):
             raise Stuck(value, f"is read from `{tensor.name}`, which has two elements in a byte")
         for group in shape.groups:
             if group.plain:
@@ -336,23 +345,27 @@ class Reshaping:
             match term:
                 case t.AtAll():
                     first, extent = Sym.of(0), dim
-                case t.AtSpan():
-                    first, extent = term.start, term.extent
                 case _:
-                    raise Stuck(value, "is gathered along an axis that is merged or split")
+                    # what an index tile selects can be absent, a scalar has no axis
+                    assert isinstance(term, t.AtSpan)
+                    first, extent = term.start, term.extent
             if n and extent != dim:
-                raise Stuck(value, "is loaded in part along an axis that is merged into another one")
+                raise Stuck(
+                    value, "is loaded in part along an axis that is merged into another one"
+                )
             size, start, count = size * dim, start * dim + first, count * extent
         inner = ONE
         for extent in extents[1:]:
             inner = inner * extent
         quotients = [part.divided_by(inner) for part in (size, start)]
-        if inner.constant is not None and quotients[0] is None:
-            if self.twins.facts.divides(size, inner.constant):
-                quotients[0] = size // inner
+        number = inner.constant
+        if quotients[0] is None and number and self.twins.facts.divides(size, number):
+            quotients[0] = size // inner
         outer, place = quotients
         if outer is None or place is None:
-            raise Stuck(value, "does not begin and end at multiples of the new extents in its tensor")
+            raise Stuck(
+                value, "does not begin and end at multiples of the new extents in its tensor"
+            )
         if start == Sym.of(0) and count == size:
             head: t.IndexTerm = t.AtAll()
             outer = extents[0]

@@ -75,9 +75,7 @@ class Slicing:
                 twins.known[old.id, cuts] = out
             return twins.known[value.id, cuts]
         if isinstance(op, t.Reshape):
-            return self.part(
-                self.reshaped(op.arg, tuple(a.extent for a in op.out.type.axes)), cuts
-            )
+            return self.part(self.reshaped(op.arg, tuple(a.extent for a in op.out.type.axes)), cuts)
         if isinstance(op, t.Slice):
             return self.part(op.arg, _nested(op, cuts))
         # what the type speaks of comes first
@@ -126,9 +124,7 @@ class Slicing:
         """The part of an operand, whose axes of extent 1 and scalars are the same for all parts."""
         if not value.type.rank:
             return value
-        own = tuple(
-            None if a.is_one else c for a, c in zip(value.type.axes, cuts, strict=True)
-        )
+        own = tuple(None if a.is_one else c for a, c in zip(value.type.axes, cuts, strict=True))
         return self.part(value, own)
 
     def _access(self, op: t.Load, value: t.Value, cuts: Cuts) -> t.Access:
@@ -142,7 +138,9 @@ class Slicing:
                     cut = own[0]
                     last = n == len(access.terms) - 1
                     if cut is not None and last and tensor.dtype.bits == 4 and cut[0] % 2:
-                        raise Stuck(value, f"is read from `{tensor.name}`, which has two elements in a byte")
+                        raise Stuck(
+                            value, f"is read from `{tensor.name}`, which has two elements in a byte"
+                        )
                     if isinstance(term, t.AtSpan) and term.extent.constant == 1:
                         cut = None
                     if cut is None:

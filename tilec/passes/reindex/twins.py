@@ -230,5 +230,3 @@ def own_region(region: t.Region, numbers: Numbers) -> t.Region:
 def consumed(op: t.Reduce | t.ReduceWith) -> tuple[int, ...]:
     """Axes that a reduction does away with."""
     return op.axes if isinstance(op, t.Reduce) else (op.axis,)
-
-
