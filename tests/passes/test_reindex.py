@@ -14,6 +14,7 @@ from tests.passes.test_refusals import codes
 from tilec.ir import tile_ir as t
 from tilec.ir.verifier import verify
 from tilec.passes import eliminate_dead, reindex, topk
+from tilec.reference.interpreter import Interpreter
 from tilec.source.diagnostics import TileError
 
 HEAD = (
@@ -158,6 +159,27 @@ CASES = {
         "y: f32[R, 8, 3]",
         "a = x.view(R, 2, 24)[r, 1, :] * 2.0\ny[r, :, :] = a.reshape(8, 3)",
     ),
+    "parts that begin anywhere": (
+        "y: f32[R, 2, 8], v: f32[R, 3, 8]",
+        "a = x[r, 2:18] * w[30:46]\ny[r, :, :] = a.reshape(2, 8)\nv[r, :, :] = x[r, 5:29].reshape(3, 8)",
+    ),
+    "part of dimensions": (
+        "y: f32[R, 16]",
+        "a = x.view(R, 12, 4)[r, 1:9, 2:4] * 2.0\ny[r, :] = a.reshape(16)",
+    ),
+    "dimensions apart": (
+        "y: f32[R, 16], v: f32[R, 2, 8]",
+        "a = z[:, r, :] * 2.0\ny[r, :] = a.reshape(16)\nv[r, :, :] = a.reshape(2, 8)",
+    ),
+    "points in parts": (
+        "y: f32[R, 3, 4]",
+        "i = span(0, 2)\nj = span(0, 12)\na = x.at[(i[:, None] + r) % R, j[None, :] * 5 - 7]\n"
+        "y[r, :, :] = sum(a.reshape(2, 3, 4), axis=0)",
+    ),
+    "a point in a row": (
+        "y: f32[R, 4]",
+        "i = span(0, 4)\na = x.at[(i[:, None] + r) % R, (i[:, None] * 20)]\ny[r, :] = a.reshape(4)",
+    ),
     "dimensions merged": (
         "y: f32[R, 48]",
         "a = x.view(R, 4, 12)[r, :, :] + 1.0\ny[r, :] = a.reshape(48)",
@@ -171,6 +193,10 @@ SPANS = {
     "parts of blocks": (
         "y: f32[R, 4, 12]",
         "a = x[r, :] / (1.0 + x[r, :] * x[r, :])\ny[r, :, :] = a.reshape(B, 4, 12)",
+    ),
+    "parts of blocks that begin anywhere": (
+        "y: f32[R, 2, 8]",
+        "a = x[r - 1, 3:19] * w[3:19]\ny[r, :, :] = a.reshape(r, 2, 8).fill(0.0)",
     ),
     "gathered rows": (
         "y: f32[R, 16]",
@@ -210,6 +236,22 @@ def check(text: str, sizes: dict[str, int], given: dict[str, Any]) -> t.Program:
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, wanted[name], name)
     return rewritten
+
+
+STRIDES = """kernel k(x: f32[R, 48] strides (ld, 1)) -> y: f32[R, 4, 12]:
+    for r in parallel(R):
+        a = x[r, :] * 2.0
+        y[r, :, :] = a.reshape(4, 12)
+"""
+
+
+def test_rows_at_strides() -> None:
+    rewritten = reindex.run(program(STRIDES))
+    verify(rewritten)
+    x = np.arange(3 * 50, dtype=np.float32)
+    y = np.zeros((3, 4, 12), np.float32)
+    Interpreter(rewritten, {"R": 3, "ld": 50}, {"x": x, "y": y}).run()
+    np.testing.assert_array_equal(y, 2 * x.reshape(3, 50)[:, :48].reshape(3, 4, 12))
 
 
 @pytest.mark.parametrize("name", [*CASES, *SPANS])
@@ -258,14 +300,8 @@ REFUSED = {
     "is transposed, and what is merged lies apart in front of that": (
         "a = x[r, 0:16].reshape(4, 4).T\ny[r, :] = a.reshape(16)"
     ),
-    "is loaded in part along an axis that is merged into another one": (
-        "a = x.view(R, 12, 4)[r, 0:8, 0:2]\ny[r, :] = a.reshape(16)"
-    ),
-    "does not begin and end at multiples of the new extents in its tensor": (
-        "a = x[r, 2:18].reshape(2, 8)\ny[r, :] = sum(a, axis=0)[0:1] + zeros(f32, 16)"
-    ),
-    "is loaded point by point": (
-        "i = span(0, 4)[:, None] + span(0, 4)[None, :]\na = x.at[r, i[None, :, :]]\ny[r, :] = a.reshape(16)"
+    "is gathered": (
+        "a = x[span(0, 4) * 1, 2:18].reshape(4, 2, 8)\ny[r, :] = sum(a.fill(0.0), axis=(0, 1))[0:1] + zeros(f32, 16)"
     ),
     "is a reduction of an axis between those that are merged": (
         "a = z[:, span(0, 4), :].fill(0.0)\ny[r, :] = sum(a, axis=1).reshape(16)"
