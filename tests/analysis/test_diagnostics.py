@@ -113,7 +113,6 @@ CASES: list[tuple[str, str, str]] = [
     ("E0405", body("if n[0] > 0:\n    t = y[i]\nelse:\n    t = y[i].fill(0)\nr[i] = t"), "absent"),
     ("E0406", body("s = span(0, 16)\nfor k in range(3):\n    s = s + 16\nr[s] = 0.0"), "a span"),
     ("E0407", body("t = y[i]\nfor k in range(3):\n    t = t.fill(0)\nr[i] = t"), "`t`"),
-    ("E0501", body("s = n[span(0, 16)]\nt = y[s][1:3]\nr[0] = sum(t)"), "gathered"),
     ("E0502", "".join(f"fn f{n + 1}(x):\n    return f{n}(f{n}(x))\n" for n in range(15)).replace("fn f1(x):\n    return f0(f0(x))", "fn f1(x):\n    return x", 1) + body("o[i, j] = f15(f15(f15(1.0)))"), "20000"),
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz.choices import Choices
 from tests.fuzz.kernels import PRODUCT_TILES, Axis, Program, Writer
+from tests.fuzz.parts import part
 from tests.fuzz.values import FLOATS, INTEGERS, Value, cast, spread
 
 DTYPES = ("f32", "i32", "bf16", "f16", "i8", "i16", "i64", "u8", "f64", "u32")
@@ -296,6 +297,28 @@ def mixed(w: Writer) -> None:
     _stores(w, axes, [acc], 1)
 
 
+def parted(w: Writer) -> None:
+    """Parts of rows, rows in other extents, the greatest of a row."""
+    c = w.choices
+    spanned = c.chance(60)
+    _grid(w, ("M",) if spanned else (), ("i",) if spanned else (), rows=0 if spanned else 1)
+    base: tuple[str, ...] = ("i",) if spanned else ()
+    w.axes["c"] = Axis("c", str(c.pick((48, 36, 20, 64))), whole=True, static=True)
+    axes = (*base, "c")
+    dtype = c.pick(DTYPES)
+    value = w.make.tree(w.scope(), axes, dtype, 2)
+    if value.axes != axes:
+        value = w.load(axes, dtype)
+    for _ in range(1 + c.below(2)):
+        name = w.name("t")
+        w.line(f"{name} = {value.text}")
+        value = part(w, Value(name, value.axes, value.dtype))
+    name = w.name("t")
+    w.line(f"{name} = {value.text}")
+    _stores(w, value.axes, [Value(name, value.axes, value.dtype)], 1)
+    w.store(value.axes, Value(name, value.axes, value.dtype), value.dtype)
+
+
 # ---- products
 
 
@@ -562,6 +585,7 @@ def generate(choices: Choices, seed: int = 0, bulk: bool = False) -> Program:
         nested,
         counted,
         mixed,
+        parted,
         weighed,
     )
     form = choices.pick(PRODUCTS if bulk else forms)

@@ -49,3 +49,10 @@ def test_the_bound_that_it_proposes_removes_it(tmp_path: Path) -> None:
 
 def test_a_row_that_is_read_once_is_no_matter(tmp_path: Path) -> None:
     assert warnings(tmp_path, ONCE) == []
+
+
+def test_rounds_of_a_loop_count(tmp_path: Path) -> None:
+    rounds = "a, b = topk(x[r, :], 7, axis=0)\n        y[r] = sum(a)"
+    text = ONCE.replace("y[r] = sum(x[r, :])", rounds)
+    (warning,) = warnings(tmp_path, text)
+    assert "read 7 times" in warning.message

@@ -248,7 +248,13 @@ def test_indices_of_near_ties_are_unknown() -> None:
     assert FAST.reduce("argmax", tile([1.0, 1.0]), (0,), F32).error is None
     values, indices = FAST.topk(x, 1, 2, F32)
     assert values.data[1].tolist() == [2, 1] and (bound(values) == 0.01).all()
-    assert np.isinf(bound(indices)).all()
+    assert bound(indices).tolist() == [[np.inf, np.inf], [0.0, 0.0]]
+    # the first and the last are known, though nobody knows which of the others is second
+    values, indices = FAST.topk(tile([9.0, 1.0, 5.0, 5.001, 3.0], 0.01), 0, 4, F32)
+    assert values.data.tolist() == [9.0, 5.001, 5.0, 3.0] and indices.data.tolist() == [0, 3, 2, 4]
+    assert bound(indices).tolist() == [0.0, np.inf, np.inf, 0.0]
+    # the next one behind counts too
+    assert bound(FAST.topk(tile([2.0, 1.0, 1.001], 0.01), 0, 2, F32)[1]).tolist() == [0.0, np.inf]
 
 
 def test_scans_and_other_reductions_of_uncertain_values() -> None:

@@ -141,6 +141,7 @@ def _outer_term(
                 )
                 return None
             axis = value.type.axes[0]
+            cx.index_tiles[value.id] = value
             presence = simplify((*axis.presence, InRange(value.id, size)), axis.extent, cx.facts)
             return AtTile(value), Axis(axis.extent, axis.capacity, presence)
         case _:
@@ -221,6 +222,7 @@ def _pointwise(
                         return None
                     resolved.append(AtTile(value))
                     types.append(value.type)
+                    cx.index_tiles[value.id] = value
                     constraints.append(InRange(value.id, size))
                 case _:
                     index = as_sym(term)

@@ -86,6 +86,8 @@ class Context:
     call_spans: list[Span] = field(default_factory=list)
     consts: dict[int, Entity] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
+    index_tiles: dict[int, Value] = field(default_factory=dict)
+    """tiles that select elements, by id"""
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
     """(a, b): a `require` says that b divides a"""
     inlined: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilec.analysis.context import Context
 from tilec.analysis.entities import (
@@ -28,6 +29,7 @@ from tilec.ir.tile_ir import (
     Cast,
     Constraint,
     Fill,
+    InRange,
     Rearrange,
     Reshape,
     Slice,
@@ -303,6 +305,11 @@ def _cut(cx: Context, term: ast.Slice, axis: Axis) -> tuple[int, Axis] | None:
             help="an index never wraps around; count from 0",
         )
         return None
+    return lo, _cut_axis(cx, axis, lo, hi)
+
+
+def _cut_axis(cx: Context, axis: Axis, lo: int, hi: int) -> Axis:
+    """The axis of the coordinates from lo on and below hi."""
     moved: list[Constraint] = []
     for constraint in axis.presence:
         match constraint:
@@ -310,15 +317,19 @@ def _cut(cx: Context, term: ast.Slice, axis: Axis) -> tuple[int, Axis] | None:
                 moved.append(Below(limit - lo))
             case AtLeast(limit):
                 moved.append(AtLeast(limit - lo))
-            case _:
-                if lo == 0:
-                    moved.append(constraint)
-                    continue
-                cx.error(
-                    "E0501",
-                    "a slice of an axis that was gathered by an index tile is not compiled yet",
-                    help="gather the part that is needed, or `.fill(0)` before the slice",
-                )
-                return None
+            case InRange(index):
+                moved.append(replace(constraint, index=_part(cx, index, lo, hi)))
     extent = Sym.of(hi - lo)
-    return lo, cx.axis(extent, simplify(moved, extent, cx.facts))
+    return cx.axis(extent, simplify(moved, extent, cx.facts))
+
+
+def _part(cx: Context, index: int, lo: int, hi: int) -> int:
+    """The id of the part of an index tile that selects the part of an axis."""
+    value = cx.index_tiles[index]
+    (axis,) = value.type.axes
+    if axis.is_one or (lo == 0 and axis.extent.constant == hi):
+        return index
+    cut = _cut_axis(cx, axis, lo, hi)
+    part = cx.emit(Slice(arg=value, starts=(lo,)), TileType(value.type.dtype, (cut,)))
+    cx.index_tiles[part.id] = part
+    return part.id

@@ -13,6 +13,7 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import product
 from math import prod
 
 from tilec.ir import tile_ir as t
@@ -34,6 +35,7 @@ from tilec.passes.levels import (
     fills,
     least_cta,
     levels,
+    power_of_two,
     registers_of_parts,
     registers_of_rows,
     registers_of_tiles,
@@ -306,7 +308,8 @@ class Assignment:
                 if value.id not in self.placement.held or value.type.rank == 0:
                     continue
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
-                    bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
+                    bits = value.type.dtype.bits
+                    bits = bits if isinstance(op, t.Load) else max(bits, 32)
                     words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
                     words += SCANNED_WORDS * isinstance(op, t.Scan)
             if isinstance(op, t.ReduceWith) and any(
@@ -322,7 +325,8 @@ class Assignment:
             for value in op.outs:
                 if value.id not in self.placement.held or value.type.rank == 0:
                     continue
-                bits = value.type.dtype.bits if isinstance(op, t.Load) else 32
+                bits = value.type.dtype.bits
+                bits = bits if isinstance(op, t.Load) else max(bits, 32)
                 count, vector = 1, 1
                 for found in self.axes.of_value(value):
                     if found is not None:
@@ -387,23 +391,21 @@ class Assignment:
         rest = prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
         total = vectors * rest
         per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
-        preferred = _power(min(-(-total // per_thread), 256))
+        preferred = power_of_two(min(-(-total // per_thread), 256))
         choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
-        # tiles that registers do not hold so get fewer vectors a thread along the other classes, from more threads
-        tries = [
-            (threads, most)
-            for most in (MOST_STEPS, 8, 4, 2, 1)
-            for threads in (choices if self.warps is None else [self.warps * 32])
-        ]
-        for threads, most in tries:
-            fast_threads = max(min(threads, _power(vectors)), min(self.least_threads, threads))
-            others = self._spread(threads // fast_threads, most)
+        choices = choices if self.warps is None else [self.warps * 32]
+        carried = bool(self._held_words(width)) and any(c.carried for c in self.axes.classes)
+        # what cannot be walked is shared out among threads along reduced classes too
+        for alike, threads in product((False, True) if carried else (False,), choices):
+            fast_threads = max(
+                min(threads, power_of_two(vectors)), min(self.least_threads, threads)
+            )
+            others = self._spread(threads // fast_threads, alike)
             steps = -(-vectors // fast_threads)
             level = self._level(width, fast_threads, steps, others)
             if level is not None and prod(o[0] for o in others.values()) * steps <= 256:
                 return level
-        held = self._held_words(width)
-        if not held or not any(c.carried for c in self.axes.classes):
+        if not carried:
             return self._streaming(width)
         biggest = max((c for slot in self.slots for c in slot), key=self._capacity)
         raise fail(
@@ -413,23 +415,25 @@ class Assignment:
             help=f"use a smaller tile along `{self.names[biggest.number]}`",
         )
 
-    def _spread(self, threads: int, most: int = MOST_STEPS) -> dict[int, tuple[int, int]]:
-        """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers, or beyond the `most` steps
-        of all classes together."""
+    def _spread(self, threads: int, alike: bool = False) -> dict[int, tuple[int, int]]:
+        """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers, or all `alike`."""
         others: dict[int, tuple[int, int]] = {}
         given: list[int] = []
         left = threads
         for slot in self.slots[1:]:
             capacity = max(self._capacity(c) for c in slot)
-            reduced = any(c.reduced for c in slot)
-            want = _power(capacity)
+            reduced = not alike and any(c.reduced for c in slot)
+            want = power_of_two(capacity)
             if reduced:
-                want = _power(max(1, capacity // 16))
+                want = power_of_two(max(1, capacity // 16))
             own = min(want, max(1, left))
             left = max(1, left // own)
             given.append(own)
         sizes = [max(self._capacity(c) for c in slot) for slot in self.slots[1:]]
-        while left > 1 and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > most:
+        while (
+            left > 1
+            and prod(-(-s // own) for s, own in zip(sizes, given, strict=True)) > MOST_STEPS
+        ):
             longest = max(range(len(given)), key=lambda n: -(-sizes[n] // given[n]))
             given[longest] *= 2
             left //= 2
@@ -448,7 +452,7 @@ class Assignment:
         threads = min(threads, self.target.threads_per_block)
         fast_threads = threads
         if self.fast is not None and self.fast.capacity is not None:
-            fast_threads = min(threads, max(1, _power(-(-self.fast.capacity // width))))
+            fast_threads = min(threads, max(1, power_of_two(-(-self.fast.capacity // width))))
         others = self._spread(max(1, threads // fast_threads))
         total = fast_threads
         fixed = self._in_registers()
@@ -617,8 +621,3 @@ class Assignment:
             and not any(isinstance(term, t.AtTile | t.AtScalar) for term in op.access.terms)
             for op in self._streamed()
         )
-
-
-def _power(number: int) -> int:
-    """Least power of two that is at least `number`."""
-    return 1 << max(0, number - 1).bit_length()

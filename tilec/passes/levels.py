@@ -205,3 +205,8 @@ def resident_ctas(target: Target, threads: int, registers: int, most: int | None
     held = warps_by_registers(target, registers) * WARP
     resident = min(target.threads_per_sm, held if most is None else min(held, most))
     return max(1, min(target.blocks_per_sm, resident // (-(-threads // WARP) * WARP)))
+
+
+def power_of_two(number: int) -> int:
+    """The least that is at least `number`."""
+    return 1 << max(0, number - 1).bit_length()

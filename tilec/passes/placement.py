@@ -66,7 +66,13 @@ def place(nest: t.Nest) -> Placement:
 
 
 def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> None:
-    """Tiles that only one other held tile beside them is made of exist where that is made."""
+    """Tiles that only one other held tile beside them is made of exist where that is made; of what is made of several such tiles it is
+    the result that registers hold."""
+    for op in ops:
+        if isinstance(op, t.Elementwise) and op.out.type.rank and op.out.id not in found.held:
+            parts = {a.id for a in op.args if a.id in found.held and _is_made(a, definitions)}
+            if len(parts) > 1 and all(definitions.users[n] == [op] for n in parts):
+                found.held.add(op.out.id)
     ends: dict[int, set[int]] = {}
     """the sinks and held tiles that take a tile, by the id of the op"""
     for op in reversed(ops):
@@ -76,13 +82,20 @@ def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> Non
                 inline = is_inline_kind(user) and user.out.id not in found.held
                 taken |= ends.get(user.out.id, set()) if inline else {id(user)}
             ends[value.id] = taken
-            if value.id not in found.held or not isinstance(op, t.Elementwise | t.Cast | t.Bitcast):
+            free = isinstance(op, t.Load) and value.id not in found.hazards
+            if value.id not in found.held or not (free or _is_made(value, definitions)):
                 continue
             beside = [o for o in ops if id(o) in taken]
             if len(taken) != 1 or not beside or not is_inline_kind(beside[0]):
                 continue
             if definitions.loops[beside[0].out.id] == definitions.loops[value.id]:
                 found.held.discard(value.id)
+
+
+def _is_made(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a tile is computed element by element."""
+    op = definitions.defining[value.id]
+    return isinstance(op, t.Elementwise | t.Cast | t.Bitcast)
 
 
 def is_inline_kind(op: t.Op) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from tilec.ir import tile_ir as t
-from tilec.passes.lower.body import not_compiled
-from tilec.passes.uses import all_ops
 from tilec.source.diagnostics import fail
 
 
@@ -18,7 +16,3 @@ def check_supported(program: t.Program) -> None:
                 tensor.span,
                 note="the reference interpreter runs it: `tilec run --device reference`",
             )
-    for nest in program.nests:
-        for op in all_ops(nest.body):
-            if isinstance(op, t.TopK | t.Reshape | t.Slice):
-                raise not_compiled(op, nest.span)

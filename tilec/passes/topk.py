@@ -190,12 +190,11 @@ class _Rounds:
 
         first = self.reduced("max", key)
         place, value = taken(first, None)
-        zero = Sym.of(0)
         starts = (
             first,
             place,
-            self.collected(value, least, zero),
-            self.collected(place, nowhere, zero),
+            self.collected(value, least, Sym.of(0)),
+            self.collected(place, nowhere, Sym.of(0)),
         )
         before, self.made = self.made, []
 

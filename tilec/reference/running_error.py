@@ -17,7 +17,7 @@ from tilec.ir.tile_ir import ElementwiseName
 from tilec.reference import elementwise
 from tilec.reference.arithmetic import Arithmetic, to_tf32
 from tilec.reference.numbers import Array, greatest, least_normal, round_to
-from tilec.reference.tiles import Tile, intersect, replace_absent, widen
+from tilec.reference.tiles import Tile, along, intersect, replace_absent, widen
 
 COARSE = 2.0**-10.5
 """Absolute error of tanh, sigmoid, erf, sin, cos whose result flows only into 16 bits or fewer (`math = fast`)."""
@@ -405,16 +405,26 @@ class BoundedArithmetic(Arithmetic):
         return Tile(result.data, tile.present, result.error)
 
     def topk(self, tile: Tile, axis: int, k: int, dtype: DType) -> tuple[Tile, Tile]:
-        """The k-th greatest moves by at most the greatest error; its index is unknown then."""
-        values, indices = super().topk(tile, axis, k, dtype)
+        """The k-th greatest moves by at most the greatest error. Its index is known where it is further than that from its neighbours."""
         if tile.error is None:
-            return values, indices
+            return super().topk(tile, axis, k, dtype)
+        more, places = super().topk(tile, axis, k + 1, dtype)
+        kept = np.arange(k)
+        values, indices = more.data.take(kept, axis), places.data.take(kept, axis)
         error = replace_absent(tile.error, tile.present, (axis,), 0.0)
         reach = np.max(error, axis, keepdims=True, initial=0.0)
-        bound = np.broadcast_to(reach, values.data.shape)
+        apart = more.data.take(kept, axis) - more.data.take(kept + 1, axis) > 2 * reach
+        known = apart & (
+            apart.take(np.maximum(kept - 1, 0), axis) | along(kept == 0, axis, apart.ndim)
+        )
+        own = np.take_along_axis(
+            np.broadcast_to(error, tile.data.shape), np.maximum(indices, 0), axis
+        )
+        bound = np.where(known & (indices >= 0), own, reach)
+        unknown = ~known & np.broadcast_to(reach > 0, known.shape)
         return (
-            Tile(values.data, values.present, _clean(values.data, bound, bound)),
-            Tile(indices.data, indices.present, np.where(bound > 0, np.inf, 0.0)),
+            Tile(values, more.present, _clean(values, bound, bound)),
+            Tile(indices, more.present, np.where(unknown, np.inf, 0.0)),
         )
 
     def dot(

@@ -498,10 +498,7 @@ def not_compiled(op: t.Op, span: Span) -> Exception:
     """The error for an op that parses and interprets but has no lowering."""
     names = {
         "Dot": ("E0510", "products (`@`)"),
-        "TopK": ("E0512", "`topk`"),
         "ReduceWith": ("E0512", "`reduce` with a function"),
-        "Reshape": ("E0512", "`.reshape` of a computed tile"),
-        "Slice": ("E0512", "slices of a computed tile"),
     }
     code, what = names.get(type(op).__name__, ("E0512", f"`{type(op).__name__}`"))
     return fail(

@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import I32
 from tilec.ir.symbolic import Sym
-from tilec.lazy_dataclass import dataclass
-from tilec.passes.reindex.slicing import Cuts, cuts_of
+from tilec.passes.reindex.loading import Loading
+from tilec.passes.reindex.shapes import ONE, Group, Shape
+from tilec.passes.reindex.slicing import Slicing, cuts_of
 from tilec.passes.reindex.twins import Stuck, Twins, consumed, own_region
-
-ONE = Sym.of(1)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Neighbouring axes that become others, with as many elements: numbers of the old and of the new ones."""
-
-    old: tuple[int, ...]
-    new: tuple[int, ...]
-    plain: bool
-    """nothing but axes of extent 1 come or go"""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is wanted of a value, and how its axes get there."""
-
-    extents: tuple[Sym, ...]
-    groups: tuple[Group, ...]
-
-    @staticmethod
-    def between(old: Sequence[Sym], new: Sequence[Sym]) -> Shape:
-        """The shortest groups."""
-        groups: list[Group] = []
-        i = j = 0
-        while i < len(old) or j < len(new):
-            width, height = _shortest(old[i:], new[j:])
-            before, after = range(i, i + width), range(j, j + height)
-            wide = (
-                [old[n] for n in before if old[n] != ONE],
-                [new[n] for n in after if new[n] != ONE],
-            )
-            groups.append(Group(tuple(before), tuple(after), wide[0] == wide[1]))
-            i, j = i + width, j + height
-        return Shape(tuple(new), tuple(groups))
-
-    @property
-    def is_plain(self) -> bool:
-        """Nothing is merged or split."""
-        return all(g.plain for g in self.groups)
-
-    def group_of(self, old: int) -> Group:
-        """The group of an old axis."""
-        return next(g for g in self.groups if old in g.old)
 
 
 class Reshaping:
-    """Makes values of other extents. `part` gives a part of a value, for reshapes of slices."""
+    """Makes values of other extents, and parts of values with `parts`."""
 
-    def __init__(self, twins: Twins, part: Callable[[t.Value, Cuts], t.Value]):
+    def __init__(self, twins: Twins):
         self.twins = twins
-        self.part = part
+        self.parts = Slicing(twins, self.shaped)
+        self.loading = Loading(twins, self)
 
     def shaped(self, value: t.Value, extents: tuple[Sym, ...]) -> t.Value:
         """The tile in these extents, row-major. Raises Stuck where its elements do not come in that order."""
@@ -93,7 +49,7 @@ class Reshaping:
 
     def type_of(self, type_: t.TileType, shape: Shape) -> t.TileType:
         """Type in other extents: axes that stay keep their presence, the others are fully present."""
-        axes = [self._axis(extent) for extent in shape.extents]
+        axes = [self.axis(extent) for extent in shape.extents]
         for group in shape.groups:
             if not group.plain:
                 continue
@@ -103,7 +59,8 @@ class Reshaping:
                     axes[place] = type_.axes[sources.pop(0)]
         return replace(type_, axes=tuple(axes))
 
-    def _axis(self, extent: Sym) -> t.Axis:
+    def axis(self, extent: Sym) -> t.Axis:
+        """A fully present axis."""
         return t.Axis(extent, self.twins.facts.upper_bound(extent))
 
     def _rearranged(self, value: t.Value, shape: Shape) -> t.Value:
@@ -124,12 +81,12 @@ class Reshaping:
             case t.Reshape():
                 return self.shaped(op.arg, shape.extents)
             case t.Slice():
-                return self.shaped(self.part(op.arg, cuts_of(op)), shape.extents)
+                return self.shaped(self.parts.part(op.arg, cuts_of(op)), shape.extents)
             case t.Elementwise():
-                args = tuple(self._operand(a, value, shape) for a in op.args)
+                args = tuple(self.operand(a, value, shape) for a in op.args)
                 return twins.add(replace(op, args=args), value, type_)
             case t.Fill():
-                self._need_present(op.arg, shape)
+                self.need_present(op.arg, shape)
                 arg = self.shaped(op.arg, shape.extents)
                 axes = op.axes
                 if axes is not None:
@@ -141,9 +98,9 @@ class Reshaping:
             case t.Full():
                 return twins.add(replace(op, bounds=_bounds(op, shape)), value, type_)
             case t.Iota():
-                return self._counted(op, value, shape)
+                return self.counted(op, value, shape)
             case t.Load():
-                return self._loaded(op, value, shape)
+                return self.loading.load(op, value, shape)
             case t.Rearrange():
                 return self._transposed(op, value, shape)
             case t.Reduce() | t.ReduceWith():
@@ -162,7 +119,7 @@ class Reshaping:
             case _:
                 raise Stuck(value, f"is computed as a whole (`{type(op).__name__}`)")
 
-    def _operand(self, arg: t.Value, value: t.Value, shape: Shape) -> t.Value:
+    def operand(self, arg: t.Value, value: t.Value, shape: Shape) -> t.Value:
         """An operand of an element-wise op, whose axes of extent 1 stay so."""
         if not arg.type.rank:
             return arg
@@ -181,12 +138,13 @@ class Reshaping:
                 raise Stuck(value, "is broadcast along some of the axes that are merged")
         return self.shaped(arg, tuple(extents))
 
-    def _need_present(self, value: t.Value, shape: Shape) -> None:
+    def need_present(self, value: t.Value, shape: Shape) -> None:
+        """Raises Stuck where an element can be absent along an axis that does not stay."""
         for group in shape.groups:
             if not group.plain and any(value.type.axes[n].presence for n in group.old):
                 raise Stuck(value, "can be absent along an axis that is merged or split")
 
-    def _counted(self, op: t.Iota, value: t.Value, shape: Shape) -> t.Value:
+    def counted(self, op: t.Iota, value: t.Value, shape: Shape) -> t.Value:
         """Row-major numbers of the new axes."""
         twins = self.twins
         rank = len(shape.extents)
@@ -196,7 +154,7 @@ class Reshaping:
             extent = shape.extents[place]
             if extent == ONE:
                 continue
-            axis = self._axis(extent)
+            axis = self.axis(extent)
             start = op.start if total is None else Sym.of(0)
             iota = twins.add(t.Iota(start=start, span=op.span), value, t.TileType(I32, (axis,)))
             one = t.Axis(ONE, 1)
@@ -279,110 +237,6 @@ class Reshaping:
             self.twins.known[one.id, ("shape", *shape.extents)] = out
         return outs[[o.id for o in op.outs].index(value.id)]
 
-    def _loaded(self, op: t.Load, value: t.Value, shape: Shape) -> t.Value:
-        """A load through a view of the tensor, then axes of extent 1 added and dropped."""
-        twins = self.twins
-        self._need_present(value, shape)
-        tensor = twins.program.tensor(op.access.tensor)
-        if op.access.pointwise:
-            raise Stuck(value, "is loaded point by point")
-        if tensor.strides is not None:
-            raise Stuck(value, f"is loaded from `{tensor.name}`, which is not dense")
-        dims = tensor.dims
-        if op.access.view is not None:
-            dims = next(v.dims for v in twins.views if v.name == op.access.view)
-        # the number of each term's dimension, by axis of the tile
-        homes = [n for n, term in enumerate(op.access.terms) if not isinstance(term, t.AtScalar)]
-        new_dims: list[Sym] = []
-        terms: list[t.IndexTerm] = []
-        loaded: list[t.Axis] = []
-        done = 0
-        for group in shape.groups:
-            own = [homes[n] for n in group.old]
-            if group.plain:
-                continue
-            first, last = own[0], own[-1]
-            if own != list(range(first, last + 1)):
-                raise Stuck(value, "is loaded with an index between the axes that are merged")
-            new_dims += dims[done:first]
-            terms += op.access.terms[done:first]
-            inner = [shape.extents[n] for n in group.new]
-            found = self._viewed(
-                value, dims[first : last + 1], op.access.terms[first : last + 1], inner
-            )
-            new_dims += [dim for dim, _ in found]
-            terms += [term for _, term in found]
-            done = last + 1
-        new_dims += dims[done:]
-        terms += op.access.terms[done:]
-        if (
-            tensor.dtype.bits == 4
-            and new_dims[-1].constant is not None
-            and new_dims[-1].constant % 2
-        ):
-            raise Stuck(value, f"is read from `{tensor.name}`, which has two elements in a byte")
-        for group in shape.groups:
-            if group.plain:
-                loaded += [value.type.axes[n] for n in group.old]
-            else:
-                loaded += [self._axis(shape.extents[n]) for n in group.new]
-        name = self._view(tensor, tuple(new_dims))
-        access = replace(op.access, view=name, terms=tuple(terms))
-        type_ = replace(value.type, axes=tuple(loaded))
-        new = twins.add(replace(op, access=access), value, type_)
-        return self.shaped(new, shape.extents)
-
-    def _viewed(
-        self,
-        value: t.Value,
-        dims: Sequence[Sym],
-        terms: Sequence[t.IndexTerm],
-        extents: Sequence[Sym],
-    ) -> list[tuple[Sym, t.IndexTerm]]:
-        """Dimensions and terms of a view in which neighbouring dimensions have other extents: merged, then split."""
-        size, start, count = ONE, Sym.of(0), ONE
-        for n, (dim, term) in enumerate(zip(dims, terms, strict=True)):
-            match term:
-                case t.AtAll():
-                    first, extent = Sym.of(0), dim
-                case t.AtSpan():
-                    first, extent = term.start, term.extent
-                case _:
-                    raise Stuck(value, "is gathered along an axis that is merged or split")
-            if n and extent != dim:
-                raise Stuck(
-                    value, "is loaded in part along an axis that is merged into another one"
-                )
-            size, start, count = size * dim, start * dim + first, count * extent
-        inner = ONE
-        for extent in extents[1:]:
-            inner = inner * extent
-        quotients = [part.divided_by(inner) for part in (size, start)]
-        if inner.constant is not None and quotients[0] is None:
-            if self.twins.facts.divides(size, inner.constant):
-                quotients[0] = size // inner
-        outer, place = quotients
-        if outer is None or place is None:
-            raise Stuck(
-                value, "does not begin and end at multiples of the new extents in its tensor"
-            )
-        if start == Sym.of(0) and count == size:
-            head: t.IndexTerm = t.AtAll()
-            outer = extents[0]
-        else:
-            head = t.AtSpan(place, extents[0])
-        rest: list[tuple[Sym, t.IndexTerm]] = [(extent, t.AtAll()) for extent in extents[1:]]
-        return [(outer, head), *rest]
-
-    def _view(self, tensor: t.Tensor, dims: tuple[Sym, ...]) -> str:
-        views = self.twins.views
-        own = [v for v in views if v.tensor == tensor.name]
-        for view in own:
-            if view.dims == dims:
-                return view.name
-        views.append(t.View(f"{tensor.name}.{len(own) + 1}", tensor.name, dims))
-        return views[-1].name
-
 
 def _bounds(op: t.Full, shape: Shape) -> tuple[t.AtSpan | None, ...]:
     if not op.bounds:
@@ -396,21 +250,3 @@ def _bounds(op: t.Full, shape: Shape) -> tuple[t.AtSpan | None, ...]:
             if shape.extents[place] != ONE:
                 bounds[place] = op.bounds[sources.pop(0)]
     return tuple(bounds)
-
-
-def _shortest(old: Sequence[Sym], new: Sequence[Sym]) -> tuple[int, int]:
-    """Lengths of the shortest prefixes with one product; everything where there are none."""
-    for total in range(1, len(old) + len(new) + 1):
-        for width in range(min(total, len(old)), -1, -1):
-            height = total - width
-            allowed = height <= len(new) and ((width and height) or not old or not new)
-            if allowed and _count(old[:width]) == _count(new[:height]):
-                return width, height
-    return len(old), len(new)
-
-
-def _count(extents: Sequence[Sym]) -> Sym:
-    total = ONE
-    for extent in extents:
-        total = total * extent
-    return total

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.passes.reindex.reshaping import Reshaping
-from tilec.passes.reindex.slicing import Slicing, cuts_of
+from tilec.passes.reindex.slicing import cuts_of
 from tilec.passes.reindex.twins import Stuck, Twins
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.uses import all_ops
@@ -21,12 +21,11 @@ def run(program: t.Program) -> t.Program:
     numbers = Numbers(program.nests)
     for number, nest in enumerate(program.nests):
         twins = Twins(program, nest, numbers)
-        parts = Slicing(twins, lambda v, extents: shapes.shaped(v, extents))
-        shapes = Reshaping(twins, parts.part)
+        shapes = Reshaping(twins)
         for op in _reindexed(nest):
             try:
                 if isinstance(op, t.Slice):
-                    new = parts.part(op.arg, cuts_of(op))
+                    new = shapes.parts.part(op.arg, cuts_of(op))
                 else:
                     new = shapes.shaped(op.arg, tuple(a.extent for a in op.out.type.axes))
             except Stuck as stuck:

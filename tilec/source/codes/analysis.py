@@ -246,11 +246,6 @@ CODES: dict[str, CodeEntry] = {
         "carried name that gains elements",
         "The name has absent elements before the loop that are present after a trip. Make them present before: `acc = x[i].fill(0)`.",
     ),
-    "E0501": CodeEntry(
-        "slice of a gathered axis",
-        "A constant slice of an axis that an index tile selected is not compiled yet. Gather only the part that is needed, or write "
-        "`.fill(0)` before the slice.",
-    ),
     "E0502": CodeEntry(
         "too many expanded calls",
         "Functions are expanded where they are called. This kernel would grow beyond the limit, in number or in depth; call less "

@@ -17,8 +17,8 @@ CODES: dict[str, CodeEntry] = {
     ),
     "E0512": CodeEntry(
         "an operation cannot be compiled yet",
-        "Scans (`cumsum`, `cummax`) and `reduce` with a function of your own along the rows or columns of a product, `topk`, and `.reshape` or constant slices of computed "
-        "tiles are checked and interpreted, but have no CUDA form yet.",
+        "Scans (`cumsum`, `cummax`) and `reduce` with a function of your own along the rows or columns of a product, and functions of `reduce` "
+        "that do more than arithmetic, are checked and interpreted, but have no CUDA form yet.",
     ),
     "E0513": CodeEntry(
         "4-bit tensors cannot be written yet",
@@ -45,6 +45,13 @@ CODES: dict[str, CodeEntry] = {
         "a form of products that does not suit the target or the kernel",
         "`schedule mma = wgmma` asks for Hopper's asynchronous products, which need `--arch sm_90a` and operands that bulk copies can "
         "bring. Leave the setting out, or write `mma = mma` (`mma.sync`) or `mma = wmma` (`nvcuda::wmma`).",
+    ),
+    "E0518": CodeEntry(
+        "a part or a reshape of what is computed as a whole",
+        "A constant slice or a `.reshape` of a computed tile is compiled as a computation of the elements that it needs, back to where they "
+        "are loaded: of the part of a tensor, or through a `.view` of it. That cannot pass a scan along that axis, what is gathered or can be "
+        "absent along axes that are merged or split, rows and columns of a product that are, or tensors that are not dense. Load the part, or "
+        "the `.view`, where that is possible; else write the tile to a `temp` in one `parallel` nest and load it in the next.",
     ),
     "E0601": CodeEntry(
         "a tile does not fit",
