@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
-from tilec.targets.table import DEFAULT_ARCH, TARGETS
+from tilec.targets.table import DEFAULT_ARCH, PRODUCT_TILES, TARGETS, WARP_TILES
 
 if TYPE_CHECKING:
     from tilec.dispatching import Tuned
@@ -25,6 +25,9 @@ Observer = Callable[[str, str, str, object], None]
 """Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
+
+MOST_RANKED = 8
+"""Tile sizes that are tried in the order of their rank."""
 
 KERNELS_A_PROCESS = 4
 """A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
@@ -69,9 +72,9 @@ def analyse_file(
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
-        tried: list[tuple[Program, Candidate]] = []
         attempts = _table_attempts(arch)
-        asked = streams = False
+        asked = best = False
+        shallow: tuple[Program, Candidate, Sink] | None = None
         while attempts:
             attempt = attempts.pop(0)
             trial = Sink()
@@ -88,35 +91,31 @@ def analyse_file(
                 break
             candidate = candidate.with_choice((choices or {}).get(item.name, {}))
             program = analyse(files, item, files.main, candidate, trial)
-            if program is None or not _tiles_are_open(candidate):
+            if program is None or not (_tiles_are_open(candidate) and _has_products(program)):
                 break
-            others = [] if asked else _chosen_attempts(program, arch)
+            others = [] if asked else _chosen_attempts(program, arch, candidate)
             asked = True
             if others:
                 attempts = others
                 continue
             if attempt.uneven and not _is_uneven(program):
                 continue
-            streams = attempt.streams
-            if not streams:
-                tried.append((program, candidate))
-            if _suits(program, arch, candidate, streams):
+            if attempt.warps:
+                room = _slots(program, arch, candidate)
+                if room > 1:
+                    break
+                shallow = shallow or ((program, candidate, trial) if room else None)
+            elif _suits(program, arch, candidate, attempt.streams):
+                best = not attempt.streams
                 break
+        else:
+            if shallow is not None:
+                program, candidate, trial = shallow
         general = None
-        takes_last = attempt.tiles == TARGETS[arch].product_tiles[-1]
-        if tried and not streams and not takes_last and not trial.errors:
-            last = make_candidate(
-                item,
-                files.scope(files.main),
-                defines or {},
-                Sink(),
-                elsewhere=elsewhere,
-                product_tiles=TARGETS[arch].product_tiles[-1],
-            )
-            if last is not None:
-                last = last.with_choice((choices or {}).get(item.name, {}))
-                other = analyse(files, item, files.main, last, Sink())
-                general = None if other is None else (other, last)
+        if best and not trial.errors:
+            general = _general(files, item, defines, choices, elsewhere, arch)
+            if general is not None and candidate is not None:
+                general = None if general[1].values == candidate.values else general
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
@@ -131,6 +130,13 @@ def _tiles_are_open(candidate: Candidate) -> bool:
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
+def _has_products(program: Program) -> bool:
+    from tilec.ir.tile_ir import Dot
+    from tilec.passes.uses import all_ops
+
+    return any(isinstance(op, Dot) for nest in program.nests for op in all_ops(nest.body))
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """`auto` tile sizes to try: those of a table, and some by name that go before them; `streams`: for a side that is short."""
@@ -140,12 +146,17 @@ class _Attempt:
     streams: bool = False
     uneven: bool = False
     """for chained products that take longer for some instances than for others"""
+    warps: bool = False
+    """for products of warps"""
+
+
+_WARP_ATTEMPTS = tuple(_Attempt(tiles, warps=True) for tiles in WARP_TILES)
 
 
 def _table_attempts(arch: str) -> list[_Attempt]:
     target = TARGETS[arch]
     uneven = [_Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
-    return [*uneven, *(_Attempt(tiles) for tiles in target.product_tiles)]
+    return [*uneven, *(_Attempt(tiles) for tiles in target.product_tiles), *_WARP_ATTEMPTS]
 
 
 def _is_uneven(program: Program) -> bool:
@@ -154,33 +165,74 @@ def _is_uneven(program: Program) -> bool:
     return uneven_chain(program)
 
 
-def _chosen_attempts(program: Program, arch: str) -> list[_Attempt]:
+def _chosen_attempts(program: Program, arch: str, candidate: Candidate) -> list[_Attempt]:
     """All attempts, for what a program says of its products; [] where that changes nothing."""
-    target = TARGETS[arch]
-    if not target.stream_tiles:
-        return []
-    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows
+    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows, warp_tiles
 
+    target = TARGETS[arch]
     few = [_Attempt(target.product_tiles[0], x, True) for x in few_rows(program, target)]
+    ranked = [
+        _Attempt(PRODUCT_TILES, x, warps=True)
+        for x in warp_tiles(program, target, candidate)[:MOST_RANKED]
+    ]
     consumed = consumed_axis(program)
-    if not few and (consumed is None or consumed[1] == TABLE_BITS):
+    scaled = {}
+    if consumed is not None and consumed[1] != TABLE_BITS:
+        scaled = {consumed[0]: TABLE_BITS / consumed[1]}
+    if not few and not ranked and not scaled:
         return []
-    rest = []
-    for attempt in _table_attempts(arch):
-        depth = attempt.tiles[-1] * TABLE_BITS
-        chosen = {} if consumed is None else {consumed[0]: depth // consumed[1]}
-        rest.append(replace(attempt, chosen=chosen))
-    return [*few, *rest]
+    rest = [a for a in _table_attempts(arch) if not a.warps]
+    rest = [replace(a, chosen={n: int(a.tiles[-1] * x) for n, x in scaled.items()}) for a in rest]
+    return [*few, *rest, *ranked, *_WARP_ATTEMPTS]
+
+
+def _general(
+    files: Files,
+    item: ast.Kernel,
+    defines: Mapping[str, str] | None,
+    choices: Mapping[str, Choice] | None,
+    elsewhere: Sequence[str],
+    arch: str,
+) -> tuple[Program, Candidate] | None:
+    """The program of the variants beside products of warpgroups: with the first tile sizes of warps that have room, else the first."""
+    from tilec.analysis.analyse import analyse
+    from tilec.plan.parameters import make_candidate
+
+    first: tuple[Program, Candidate] | None = None
+    for attempt in _WARP_ATTEMPTS:
+        candidate = make_candidate(
+            item,
+            files.scope(files.main),
+            defines or {},
+            Sink(),
+            elsewhere=elsewhere,
+            product_tiles=attempt.tiles,
+        )
+        if candidate is None:
+            return None
+        candidate = candidate.with_choice((choices or {}).get(item.name, {}))
+        program = analyse(files, item, files.main, candidate, Sink())
+        if program is None:
+            continue
+        first = first or (program, candidate)
+        if _slots(program, arch, candidate) > 1:
+            return program, candidate
+    return first
 
 
 def _suits(program: Program, arch: str, candidate: Candidate, streams: bool) -> bool:
-    """Whether the target's best form of products takes a program with its tile sizes, `streams` with rings for operands that are read
+    """Whether the target's products of warpgroups take a program with its tile sizes, `streams` with rings for operands that are read
     once."""
-    if len(TARGETS[arch].product_tiles) == 1:
-        return True
     from tilec.passes.pipeline import suits
 
     return suits(program, TARGETS[arch], candidate, streams)
+
+
+def _slots(program: Program, arch: str, candidate: Candidate) -> int:
+    """Slots of rings that its products of warps have room for, at most two."""
+    from tilec.passes.pipeline import slots
+
+    return slots(program, TARGETS[arch], candidate)
 
 
 def compile_file(
@@ -206,7 +258,7 @@ def compile_file(
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
-    others = _other_tiles(path, kernel, defines, archs, choices)
+    others = _other_tiles(found, path, kernel, defines, archs, choices)
     name = files.main.source.name
     snapshots: dict[str, str] = {}
     compiled: list[CompiledKernel] = []
@@ -325,17 +377,19 @@ def _outcome(
 
 
 def _other_tiles(
+    found: Sequence[AnalysedKernel],
     path: str,
     kernel: str | None,
     defines: Mapping[str, str] | None,
     archs: Sequence[str],
     choices: Mapping[str, Choice] | None,
 ) -> dict[str, list[AnalysedKernel]]:
-    """The kernels for the architectures whose `auto` tile sizes are not those of the first."""
+    """The kernels for the other architectures, whose `auto` tile sizes of products are their own."""
+    if not any(_tiles_are_open(one.candidate) and _has_products(one.program) for one in found):
+        return {}
     return {
         arch: analyse_file(path, kernel=kernel, defines=defines, choices=choices, arch=arch)[1]
-        for arch in archs
-        if TARGETS[arch].product_tiles != TARGETS[archs[0]].product_tiles
+        for arch in archs[1:]
     }
 
 

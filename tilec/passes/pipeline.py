@@ -46,6 +46,7 @@ from tilec.passes import (
     sink_stores,
     slices,
     synchronize,
+    warp_fit,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
@@ -312,6 +313,14 @@ def suits(program: t.Program, target: Target, candidate: Candidate, streams: boo
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
     return True
+
+
+def slots(program: t.Program, target: Target, candidate: Candidate) -> int:
+    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`."""
+    return min(
+        warp_fit.slots(program, _cleaned(program, nest), target, candidate)
+        for nest in program.nests
+    )
 
 
 def _said(
