@@ -26,9 +26,6 @@ Observer = Callable[[str, str, str, object], None]
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
-MOST_RANKED = 8
-"""Tile sizes that are tried in the order of their rank."""
-
 KERNELS_A_PROCESS = 4
 """A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
 
@@ -89,6 +86,8 @@ def analyse_file(
             )
             if candidate is None:
                 break
+            if attempt.warps and not _is_taken(attempt, candidate):
+                continue  # `tune` lists other values
             candidate = candidate.with_choice((choices or {}).get(item.name, {}))
             program = analyse(files, item, files.main, candidate, trial)
             if program is None or not (_tiles_are_open(candidate) and _has_products(program)):
@@ -128,6 +127,12 @@ def analyse_file(
 def _tiles_are_open(candidate: Candidate) -> bool:
     """Whether some tile size is `auto`."""
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
+
+
+def _is_taken(attempt: _Attempt, candidate: Candidate) -> bool:
+    """Whether open tile sizes have the values that an attempt names."""
+    chosen = attempt.chosen.items()
+    return all(candidate.values[n] == x for n, x in chosen if candidate.origin.get(n) == "auto")
 
 
 def _has_products(program: Program) -> bool:
@@ -172,8 +177,7 @@ def _chosen_attempts(program: Program, arch: str, candidate: Candidate) -> list[
     target = TARGETS[arch]
     few = [_Attempt(target.product_tiles[0], x, True) for x in few_rows(program, target)]
     ranked = [
-        _Attempt(PRODUCT_TILES, x, warps=True)
-        for x in warp_tiles(program, target, candidate)[:MOST_RANKED]
+        _Attempt(PRODUCT_TILES, x, warps=True) for x in warp_tiles(program, target, candidate)
     ]
     consumed = consumed_axis(program)
     scaled = {}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilec.compiler import analyse_file
 from tilec.plan.product_tiles import (
     Given,
     Sides,
@@ -76,6 +77,27 @@ def test_what_is_given_stays() -> None:
     assert ranked(target, Sides(None, None, 16), Given({0: 512, 1: 512})) == ()
     few: Any = ranked(target, Sides(None, None, 16), Given({}, warps=1))
     assert all(rows * columns <= 32 * 128 for rows, columns, _ in few)
+
+
+TUNED = """kernel k[BM = auto, BN = auto, BK = auto](a: bf16[M, K], b: bf16[K, N]) -> c: bf16[M, N]:
+    tune BM in (64, 128), BN in (32, 128)
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range(K by BK):
+            acc += a[i, k] @ b[k, j]
+        c[i, j] = acc
+"""
+
+
+def test_open_sizes_are_among_those_that_tune_lists(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    for text, expected in (
+        (TUNED, (128, 128, 64)),
+        (TUNED.replace("BM in (64, 128), ", ""), (256, 128, 64)),
+    ):
+        path.write_text(text, encoding="utf-8")
+        _, (found, *_), _ = analyse_file(str(path), arch="sm_90")
+        assert tuple(found.candidate.values[n] for n in ("BM", "BN", "BK")) == expected, text
 
 
 def test_warps_along_the_rows() -> None:
