@@ -1,4 +1,5 @@
-"""Every compiled sample for every architecture with nvcc, warnings as errors: spills and stack frames are faults.
+"""Every compiled sample for every architecture with nvcc, warnings as errors: spills and stack frames are faults. Attention at other
+depths and with a mask too: they decide how many registers a thread has for accumulators.
 
 usage: python bench/nvcc_matrix.py [--nvcc PATH]... [--arch ARCH]... [--jobs N] [--out FILE] [FILE.tile KERNEL]...
 """
@@ -22,6 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 
 
+Wanted = tuple[str, str, dict[str, str]]
+"""File, kernel and bracket parameters."""
+
+ATTENTION: list[Wanted] = [
+    ("attention.tile", "attention", {"D": str(depth), "CAUSAL": causal})
+    for depth in (64, 96, 128, 256)
+    for causal in ("false", "true")
+    if (depth, causal) != (128, "false")  # the sample as it is
+]
+
+
 def compiled_samples() -> list[tuple[str, str]]:
     """(file, kernel) of each line of `samples/compiled.txt`."""
     lines = (SAMPLES / "compiled.txt").read_text(encoding="utf-8").splitlines()
@@ -40,6 +52,8 @@ def main() -> int:
     parser.add_argument("kernels", nargs="*", help="FILE.tile KERNEL, in pairs")
     options = parser.parse_args()
     named = list(zip(options.kernels[::2], options.kernels[1::2], strict=True))
+    plain: list[Wanted] = [(file, kernel, {}) for file, kernel in named or compiled_samples()]
+    wanted = plain if named else [*plain, *ATTENTION]
     cache = default_cache()
     try:
         toolchains = [find_toolchain(n, cache=cache) for n in options.nvcc or (None,)]
@@ -50,13 +64,16 @@ def main() -> int:
     sources: list[tuple[Path, str]] = []
     refused: list[dict[str, str]] = []
     for arch in options.arch or ARCHITECTURES:
-        for file, kernel in named or compiled_samples():
-            path = options.build / f"{Path(file).stem}.{kernel}.{arch}.cu"
+        for file, kernel, defines in wanted:
+            words = "".join(f".{n}_{v}" for n, v in defines.items())
+            path = options.build / f"{Path(file).stem}.{kernel}{words}.{arch}.cu"
             try:
-                result = compile_file(str(SAMPLES / file), kernel=kernel, archs=(arch,))
+                result = compile_file(
+                    str(SAMPLES / file), kernel=kernel, archs=(arch,), defines=defines
+                )
             except TileError as error:
                 why = f"{error.diagnostics[0].code}: {error.diagnostics[0].message}"
-                refused.append({"file": file, "kernel": kernel, "arch": arch, "why": why})
+                refused.append({"file": file, "kernel": kernel + words, "arch": arch, "why": why})
                 continue
             path.write_text(result.cu, encoding="utf-8")
             sources.append((path, arch))

@@ -17,13 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 
 import torch
 from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import Launcher, load
+
+from tilec.plan.product_tiles import Sides, estimate
+from tilec.targets.table import TARGETS
 
 Tile = tuple[int, int, int, int, int]
 
@@ -94,6 +97,23 @@ def timed(function: Callable[[], object]) -> float:
     return float(do_bench(function, warmup=4, rep=20, return_mode="median"))
 
 
+def planned(item: Item, size: int) -> float | None:
+    """What the plan expects of a tile, in clocks, where all sides that are not short are of `size`."""
+    if item.tile is None:
+        return None
+    rows, columns, depth, warps, stages = item.tile
+    sides = Sides(item.rows or None, None, 16)
+    return estimate(TARGETS["sm_90"], sides, (rows, columns, depth), warps, stages, size)
+
+
+def correlation(rows: list[dict[str, object]]) -> float:
+    """Of the ranks of expected and measured times (Spearman's)."""
+    known = [r for r in rows if r["planned"] is not None]
+    times = [[float(str(r["planned"])) for r in known], [-float(str(r["tflops"])) for r in known]]
+    ranks = [torch.tensor(t).argsort().argsort().float() for t in times]
+    return round(float(torch.corrcoef(torch.stack(ranks))[0, 1]), 3)
+
+
 def race(
     shape: tuple[int, int, int], items: list[Item], built: dict[Item, Launcher | str], rounds: int
 ) -> list[dict[str, object]]:
@@ -136,6 +156,7 @@ def race(
             "ratio": round(median(ratios[item]), 4),
             "tflops": round(2.0 * m * n * k / median(times[item]) * 1e-9, 1),
             "spread": round(max(times[item]) / min(times[item]) - 1, 3),
+            "planned": planned(item, k),
         }
         for item, _ in runs
     ]
@@ -159,20 +180,21 @@ def main() -> None:
         built = dict(zip(every, pool.map(build, every), strict=True))
     table: list[dict[str, object]] = []
     share: dict[str, float] = {}
+    ranks: dict[str, float] = {}
     for shape, items in wanted.items():
         rows_of_shape = race(shape, items, built, options.rounds)
         table += rows_of_shape
         for kind in ("nn", "nt"):
-            rates = {
-                str(r["tile"]): float(str(r["tflops"])) for r in rows_of_shape if r["kind"] == kind
-            }
+            own = [r for r in rows_of_shape if r["kind"] == kind]
+            rates = {str(r["tile"]): float(str(r["tflops"])) for r in own}
             name = f"{'x'.join(map(str, shape))} {kind}"
+            ranks[name] = correlation(own)
             share[name] = round(rates["auto"] / max(rates.values()), 4)
     for row in sorted(
         table, key=lambda r: (str(r["shape"]), str(r["kind"]), -float(str(r["ratio"])))
     ):
         print(json.dumps(row), flush=True)
-    print(json.dumps({"auto_of_best": share, "mean": geometric_mean(share.values())}), flush=True)
+    print(json.dumps({"auto_of_best": share, "rank_correlation": ranks}), flush=True)
     if options.out:
         head = {
             "command": "python bench/sweep_gemm.py " + " ".join(sys.argv[1:]),
@@ -180,6 +202,7 @@ def main() -> None:
             "operands": "bf16, code for sm_90",
             "method": "verified, then triton do_bench medians with a cold L2, in turns that begin elsewhere each round; ratio to cuBLAS within each round, median",
             "auto_of_best": share,
+            "rank_correlation": ranks,
         }
         Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
-from tilec.targets.table import DEFAULT_ARCH, TARGETS
+from tilec.targets.table import DEFAULT_ARCH, PRODUCT_TILES, TARGETS, WARP_TILES
 
 if TYPE_CHECKING:
     from tilec.dispatching import Tuned
@@ -56,8 +56,8 @@ def analyse_file(
     smaller: int = 0,
 ) -> tuple[Files, list[AnalysedKernel], Sink]:
     """Parse, resolve and analyse the kernels of a file (all of them, or one), with the `auto` tile sizes of `arch`. `choices` are
-    values that tuning found, by kernel; variants that take every size have the tiles numbered `smaller` of `fallback_tiles`. Raises
-    TileError with every error of the file."""
+    values that tuning found, by kernel; products of warps have none of the first `smaller` of WARP_TILES. Raises TileError with every
+    error of the file."""
     from tilec.analysis.analyse import analyse
     from tilec.analysis.checks import analyse_checks
     from tilec.plan.parameters import make_candidate
@@ -76,9 +76,9 @@ def analyse_file(
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
-        tried: list[tuple[Program, Candidate]] = []
         attempts = _table_attempts(arch, smaller)
-        asked = streams = suited = False
+        asked = suited = False
+        shallow: tuple[Program, Candidate, Sink] | None = None
         while attempts:
             attempt = attempts.pop(0)
             trial = Sink()
@@ -95,43 +95,43 @@ def analyse_file(
                 break
             candidate = candidate.with_choice((choices or {}).get(item.name, {}))
             program = analyse(files, item, files.main, candidate, trial)
-            if program is None or not _tiles_are_open(candidate):
+            if program is None or not (_tiles_are_open(candidate) and _has_products(program)):
                 break
-            others = [] if asked else _chosen_attempts(program, arch, smaller)
+            others = [] if asked else _chosen_attempts(program, arch, candidate, smaller)
             asked = True
             if others:
                 attempts = others
                 continue
             if attempt.uneven and not _is_uneven(program):
                 continue
-            streams = attempt.streams
-            if not streams:
-                tried.append((program, candidate))
-            suited = _suits(program, arch, candidate, streams, attempt.shared)
-            if suited:
+            if attempt.warps:
+                room = _slots(program, arch, candidate)
+                if room > 1:
+                    break
+                shallow = shallow or ((program, candidate, trial) if room else None)
+            elif _suits(program, arch, candidate, attempt.streams, attempt.shared):
+                suited = True
                 break
+        else:
+            if shallow is not None:
+                program, candidate, trial = shallow
         general = wide = None
-        again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
-        beside: list[_Attempt] = []
-        takes_last = attempt.tiles == _last_tiles(arch, smaller)
-        if attempt.shared:
-            # beside tiles for several CTAs those that one has by itself
-            beside = [x for x in attempts if x.streams]
-        elif tried and not streams and not takes_last:
-            beside = [_Attempt(_last_tiles(arch, smaller))]
-            if attempt.uneven and suited and not trial.errors:
-                tilings = (again(a.tiles) for a in attempts if not a.uneven)
-                wide = next(
-                    (x for x in tilings if x and _suits(x[0], arch, x[1], False, False)), None
-                )
-                if wide is not None and wide[0].tiles == tried[-1][0].tiles:
+        if suited and candidate is not None and not trial.errors:
+            again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
+            if attempt.shared:
+                # beside tiles for several CTAs those that one has by itself
+                alone = (again(x.tiles, x.chosen) for x in attempts if x.streams)
+                general = next((x for x in alone if x and _suits(x[0], arch, x[1], True)), None)
+            elif not attempt.streams:
+                general = _general(again, arch, smaller)
+                if general is not None and general[1].values == candidate.values:
+                    general = None
+            if attempt.uneven:
+                others = [x for x in attempts if not x.uneven and not x.warps]
+                tilings = (again(x.tiles) for x in others)
+                wide = next((x for x in tilings if x and _suits(x[0], arch, x[1])), None)
+                if wide is not None and wide[1].values == candidate.values:
                     wide = None
-        while beside and general is None and not trial.errors:
-            one = beside.pop(0)
-            other = again(one.tiles, one.chosen)
-            if other is None or (one.streams and not _suits(other[0], arch, other[1], True, False)):
-                continue
-            general = other
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
@@ -170,6 +170,13 @@ def _tiles_are_open(candidate: Candidate) -> bool:
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
+def _has_products(program: Program) -> bool:
+    from tilec.ir.tile_ir import Dot
+    from tilec.passes.uses import all_ops
+
+    return any(isinstance(op, Dot) for nest in program.nests for op in all_ops(nest.body))
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """`auto` tile sizes to try: those of a table, and some by name that go before them; `streams`: for a side that is short."""
@@ -181,19 +188,20 @@ class _Attempt:
     """for a form in which CTAs share the consumed axis"""
     uneven: bool = False
     """for chained products that take longer for some instances than for others"""
+    warps: bool = False
+    """for products of warps"""
 
 
-def _last_tiles(arch: str, smaller: int) -> Sequence[int]:
-    """The tile sizes of what takes every size."""
-    target = TARGETS[arch]
-    return (target.product_tiles[-1], *target.fallback_tiles)[smaller]
+def _warp_attempts(smaller: int) -> list[_Attempt]:
+    """The tile sizes of products of warps, less the largest `smaller`."""
+    return [_Attempt(tiles, warps=True) for tiles in WARP_TILES[smaller:]]
 
 
 def _table_attempts(arch: str, smaller: int = 0) -> list[_Attempt]:
     target = TARGETS[arch]
     uneven = [_Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
-    tables = (*target.product_tiles[:-1], _last_tiles(arch, smaller))
-    return [*uneven, *(_Attempt(tiles) for tiles in tables)]
+    tables = [_Attempt(tiles) for tiles in target.product_tiles]
+    return [*uneven, *tables, *_warp_attempts(smaller)]
 
 
 def _is_uneven(program: Program) -> bool:
@@ -202,36 +210,64 @@ def _is_uneven(program: Program) -> bool:
     return uneven_chain(program)
 
 
-def _chosen_attempts(program: Program, arch: str, smaller: int) -> list[_Attempt]:
+def _chosen_attempts(
+    program: Program, arch: str, candidate: Candidate, smaller: int
+) -> list[_Attempt]:
     """All attempts, for what a program says of its products; [] where that changes nothing."""
-    target = TARGETS[arch]
-    if not target.stream_tiles:
-        return []
-    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows
+    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows, warp_tiles
 
+    target = TARGETS[arch]
     few = [
         _Attempt(target.product_tiles[0], x.tiles, True, x.shared)
         for x in few_rows(program, target)
     ]
+    ranked = [
+        _Attempt(PRODUCT_TILES, x, warps=True)
+        for x in warp_tiles(program, target, candidate)
+        if not smaller
+    ]
     consumed = consumed_axis(program)
-    if not few and (consumed is None or consumed[1] == TABLE_BITS):
+    scaled = {}
+    if consumed is not None and consumed[1] != TABLE_BITS:
+        scaled = {consumed[0]: TABLE_BITS / consumed[1]}
+    if not few and not ranked and not scaled:
         return []
-    rest = []
-    for attempt in _table_attempts(arch, smaller):
-        depth = attempt.tiles[-1] * TABLE_BITS
-        chosen = {} if consumed is None else {consumed[0]: depth // consumed[1]}
-        rest.append(replace(attempt, chosen=chosen))
-    return [*few, *rest]
+    rest = [a for a in _table_attempts(arch) if not a.warps]
+    rest = [replace(a, chosen={n: int(a.tiles[-1] * x) for n, x in scaled.items()}) for a in rest]
+    return [*few, *rest, *ranked, *_warp_attempts(smaller)]
 
 
-def _suits(program: Program, arch: str, candidate: Candidate, streams: bool, shared: bool) -> bool:
-    """Whether the target's best form of products takes a program with its tile sizes, `streams` with rings for operands that are read
+def _general(
+    again: Callable[[Sequence[int]], tuple[Program, Candidate] | None], arch: str, smaller: int
+) -> tuple[Program, Candidate] | None:
+    """The program of the variants beside products of warpgroups: with the first tile sizes of warps that have room, else the first. `again`
+    gives the program with other tile sizes."""
+    first: tuple[Program, Candidate] | None = None
+    for attempt in _warp_attempts(smaller):
+        found = again(attempt.tiles)
+        if found is None:
+            continue
+        first = first or found
+        if _slots(found[0], arch, found[1]) > 1:
+            return found
+    return first
+
+
+def _suits(
+    program: Program, arch: str, candidate: Candidate, streams: bool = False, shared: bool = False
+) -> bool:
+    """Whether the target's products of warpgroups take a program with its tile sizes, `streams` with rings for operands that are read
     once, `shared` with a consumed axis that CTAs share."""
-    if len(TARGETS[arch].product_tiles) == 1:
-        return True
     from tilec.passes.pipeline import suits
 
     return suits(program, TARGETS[arch], candidate, streams, shared)
+
+
+def _slots(program: Program, arch: str, candidate: Candidate) -> int:
+    """Slots of rings that its products of warps have room for, at most two."""
+    from tilec.passes.pipeline import slots
+
+    return slots(program, TARGETS[arch], candidate)
 
 
 def compile_file(
@@ -257,7 +293,7 @@ def compile_file(
     files, found, sink = analyse_file(
         path, kernel=kernel, defines=defines, choices=choices, arch=archs[0]
     )
-    others = _other_tiles(path, kernel, defines, archs, choices)
+    others = _other_tiles(found, path, kernel, defines, archs, choices)
     name = files.main.source.name
     snapshots: dict[str, str] = {}
     compiled: list[CompiledKernel] = []
@@ -389,22 +425,23 @@ def _too_large(done: _Outcome, items: Mapping[str, AnalysedKernel], smaller: int
     """Whether a kernel failed for tiles that are too large, and there are smaller ones to take for them."""
     too_large = {failure.code for failure in done.failures} & TOO_LARGE
     given = any(_tiles_are_open(item.candidate) for item in items.values())
-    left = all(smaller <= len(TARGETS[arch].fallback_tiles) for arch in items)
-    return bool(too_large) and given and left
+    return bool(too_large) and given and smaller < len(WARP_TILES)
 
 
 def _other_tiles(
+    found: Sequence[AnalysedKernel],
     path: str,
     kernel: str | None,
     defines: Mapping[str, str] | None,
     archs: Sequence[str],
     choices: Mapping[str, Choice] | None,
 ) -> dict[str, list[AnalysedKernel]]:
-    """The kernels for the architectures whose `auto` tile sizes are not those of the first."""
+    """The kernels for the other architectures, whose `auto` tile sizes of products are their own."""
+    if not any(_tiles_are_open(one.candidate) and _has_products(one.program) for one in found):
+        return {}
     return {
         arch: analyse_file(path, kernel=kernel, defines=defines, choices=choices, arch=arch)[1]
-        for arch in archs
-        if TARGETS[arch].product_tiles != TARGETS[archs[0]].product_tiles
+        for arch in archs[1:]
     }
 
 

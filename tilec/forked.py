@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
@@ -98,6 +99,8 @@ def _start(
     status = 1
     try:
         os.close(answer)
+        # objects that wait to be collected are the parent's to finalise, those of a GPU's driver above all
+        gc.disable()
         found = _drawn(numbers, count, each, work)
         with open(writer, "wb") as file:
             _Sender(file, common).dump(found)

@@ -247,7 +247,7 @@ def verified(job: Job, outputs: Arrays | None) -> dict[str, Any]:
     case = Case(program, files, syntax, job.sizes, inputs(job, program), job.seed)
     if outputs is None:
         outputs = _interpreted(case)
-    bounds = interpreter_bounds(case, limit=job.operations, threads=1)
+    bounds = interpreter_bounds(case, limit=job.operations, processes=1)
     if job.beyond or not bounds.complete or job.sizes.dims.get("TOKENS") == 0:
         # the check clause multiplies zeros with the NaN beyond the bounds, takes whole arrays, and indexes row 0
         clauses = tuple(c for c in syntax.clauses if not isinstance(c, ast.Check))

@@ -779,7 +779,7 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // kernel begin
 __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -794,19 +794,19 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_line_first = thread / 128 % 2 * 64 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -825,7 +825,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -844,7 +844,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -860,22 +860,22 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
   // gemm.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:7  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -887,7 +887,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -902,20 +902,20 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
               : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
               + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
               : 0);
         }
@@ -959,7 +959,7 @@ __device__ __forceinline__ void gemm_nn_body(const bf16_t* __restrict__ a,
 
 __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -972,19 +972,19 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_first = thread / 128 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1003,7 +1003,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1078,22 +1078,22 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
 
   // gemm.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:7  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1105,7 +1105,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1125,7 +1125,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1140,7 +1140,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -1157,7 +1157,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1172,7 +1172,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1222,13 +1222,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nn_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nn_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nn_body_2(a, b, c, M, K, N);
@@ -1261,7 +1261,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   if (N < 0) {
     return gemm_nn_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 2147483647) {
     return gemm_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
         {"N", N}});
   }
@@ -1272,15 +1272,15 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_nn_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16)) {
-      status = host_launch(gemm_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+      status = host_launch(gemm_nn_kernel, {(int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128),
+          256, 147456}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 255) / 256 * ((int64_t{N}
+          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -1292,7 +1292,7 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
 // kernel begin
 __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -1307,19 +1307,19 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 32;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 128, 64> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 128, 64> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_line_first = thread / 128 % 2 * 64 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1338,7 +1338,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1357,7 +1357,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -1373,22 +1373,22 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
   // gemm.tile:17  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:18  acc += a[i, k] @ b[j, k].T
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1400,7 +1400,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:17  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1415,20 +1415,20 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
               : 0);
         }
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
               + int64_t{K} * b_row_at + b_col_at, b_row_at < b_row_end && b_col_at < a_col_end ? 16
               : 0);
         }
@@ -1472,7 +1472,7 @@ __device__ __forceinline__ void gemm_nt_body(const bf16_t* __restrict__ a,
 
 __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -1485,19 +1485,19 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 32;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 128, 64> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 128, 64> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 8;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_first = thread / 128 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1516,7 +1516,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1591,22 +1591,22 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
 
   // gemm.tile:17  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm.tile:18  acc += a[i, k] @ b[j, k].T
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1618,7 +1618,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm.tile:17  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1638,7 +1638,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1653,7 +1653,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -1670,7 +1670,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
             if (b_row_at < b_row_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1685,7 +1685,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at,
                   a_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1735,13 +1735,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nt_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
   gemm_nt_body(a, b, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_nt_body_2(a, b, c, M, K, N);
@@ -1774,7 +1774,7 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   if (N < 0) {
     return gemm_nt_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 2147483647) {
     return gemm_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
         {"N", N}});
   }
@@ -1785,15 +1785,15 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_nt_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
         && N % 8 == 0) {
-      status = host_launch(gemm_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128, 131072}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+      status = host_launch(gemm_nt_kernel, {(int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128),
+          256, 147456}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 255) / 256 * ((int64_t{N}
+          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

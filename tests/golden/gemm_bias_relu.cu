@@ -770,7 +770,7 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M,
     int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -785,20 +785,20 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_line_first = thread / 128 % 2 * 64 + thread % 4 * 8;
+  const int j_first = thread / 128 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -817,7 +817,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -836,7 +836,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * stage + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
@@ -852,22 +852,22 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
 
   // gemm_bias_relu.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -879,7 +879,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm_bias_relu.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -894,20 +894,20 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
               + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
               : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
               + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
               : 0);
         }
@@ -959,7 +959,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
 __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M,
     int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 256;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsACol = 1;
@@ -972,19 +972,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 8;
   constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 8;
+  constexpr int kThreadsARow = 32;
+  constexpr int kStepsBRow = 4;
+  constexpr int kThreadsBRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SharedTile<bf16_t, 256, 64> a_tiles[3];
+    SharedTile<bf16_t, 64, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
   const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int i_first = thread / 32 % 4 * 64 + thread / 4 % 8;
+  const int j_first = thread / 128 % 2 * 64 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1003,7 +1003,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
@@ -1078,22 +1078,22 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
 
   // gemm_bias_relu.tile:6  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int row_first = thread / 32 % 4 * 64;
+      const int col_first = thread / 128 % 2 * 64;
       #pragma unroll
       for (int k_at = 0; k_at < 64; k_at += 16) {
         OperandA a_operand[4];
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -1105,7 +1105,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm_bias_relu.tile:6  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1125,7 +1125,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1140,7 +1140,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -1157,7 +1157,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1172,7 +1172,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1228,13 +1228,13 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const bf16_t* __restrict__
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_bias_relu_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_bias_relu_body(a, b, bias, c, M, K, N);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_bias_relu_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_bias_relu_body_2(a, b, bias, c, M, K, N);
@@ -1267,7 +1267,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   if (N < 0) {
     return gemm_bias_relu_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 2147483647) {
     return gemm_bias_relu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
         M}, {"N", N}});
   }
@@ -1279,16 +1279,16 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_bias_relu_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(bias, 4) && host_is_aligned(c, 16)) {
-      status = host_launch(gemm_bias_relu_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_bias_relu_kernel, {(int64_t{M} + 255) / 256 * ((int64_t{N}
+          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
           M, K, N);
     } else {
-      status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 255) / 256 * ((int64_t{N}
+          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
           M, K, N);
     }

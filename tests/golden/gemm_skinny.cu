@@ -325,6 +325,17 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return y;
 }
 
+/// The lesser of two integers.
+template <class T>
+__device__ __forceinline__ T min_of(T a, T b) {
+  return a < b ? a : b;
+}
+/// Of two widths: in the wider one.
+template <class T, class U>
+__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
+  return a < b ? a : b;
+}
+
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
@@ -346,6 +357,33 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   const int group = (rows < kRows ? rows : kRows) * columns;
   const int left = rows - number / group * kRows;
   return number % group / (left < kRows ? left : kRows);
+}
+
+/// The remainder with the sign of b. Integers: b = 0 gives 0. Floats: as NumPy's remainder.
+template <class T>
+__device__ __forceinline__ T floor_mod(T a, T b) {
+  if constexpr (std::is_signed<T>::value) {
+    if (b == 0 || b == -1) return T(0);
+    const T rest = static_cast<T>(a % b);
+    return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  } else {
+    return b == 0 ? T(0) : static_cast<T>(a % b);
+  }
+}
+template <class T, class U>
+__device__ __forceinline__ auto floor_mod(T a, U b) -> decltype(true ? T() : U()) {
+  using Wide = decltype(true ? T() : U());
+  return floor_mod(static_cast<Wide>(a), static_cast<Wide>(b));
+}
+[[maybe_unused]] __device__ __forceinline__ float floor_mod(float a, float b) {
+  const float rest = fmodf(a, b);
+  if (rest == 0.0f) return copysignf(0.0f, b);
+  return (b < 0.0f) != (rest < 0.0f) ? rest + b : rest;
+}
+[[maybe_unused]] __device__ __forceinline__ double floor_mod(double a, double b) {
+  const double rest = ::fmod(a, b);
+  if (rest == 0.0) return ::copysign(0.0, b);
+  return (b < 0.0) != (rest < 0.0) ? rest + b : rest;
 }
 
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
@@ -533,6 +571,24 @@ struct alignas(128) SharedTile {
       chunk ^= row / (8 / kChunks) % kChunks;
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
+  }
+};
+
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
   }
 };
 
@@ -781,34 +837,34 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // kernel begin
 __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 16;
   constexpr int BN = 128;
-  constexpr int BK = 64;
+  constexpr int BK = 128;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 8;
+  constexpr int kThreadsACol = 16;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsJLine = 2;
+  constexpr int kStepsJLine = 1;
   constexpr int kWidthJLine = 8;
-  constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
+  constexpr int kStepsI = 2;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 8;
+  constexpr int kStepsBRow = 16;
   constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SteppedTile<bf16_t, 16, 128> a_tiles[3];
+    SteppedTile<bf16_t, 128, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
-  const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
+  const int a_row_lane = thread / 16;
+  const int i_first = thread / 4 % 8;
+  const int j_line_first = thread / 32 % 4 * 32 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -827,14 +883,14 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll 4
+      #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -859,71 +915,177 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
     }
     cp_async_commit();
   }
+  const int col_first = thread / 32 % 4 * 32;
+  OperandA a_operand[2][1];
+  OperandB b_operand[2][4];
+
+  // gemm_skinny.tile:7  for k in range(K by BK):
+  cp_async_wait<1>();
+  __syncthreads();  // the first tiles have landed
+  if (0 < ceil_div(K, BK)) {
+    // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[0], mt * 16, 0);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[0], col_first, 0);
+  }
 
   // gemm_skinny.tile:7  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int k_tile_next = k_tile + 2;
+    const int a_row_end = M - BM * i_tile;
+    const int a_col_end = K - BK * k_tile_next;
+    const int b_col_end = N - BN * j_tile;
 
     // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 16);
     }
-    const int k_tile_next = k_tile + 3;
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 16);
 
     // gemm_skinny.tile:7  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int a_row_end = M - BM * i_tile;
-      const int a_col_end = K - BK * k_tile_next;
-
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll 4
+      #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
-              + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
+              + int64_t{K} * a_row_at + a_col_at, a_row_step * 8 < a_row_end - a_row_lane
+              && a_col_at < a_col_end ? 16 : 0);
         }
       }
-      const int b_col_end = N - BN * j_tile;
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 32);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 32);
+
+    // gemm_skinny.tile:7  for k in range(K by BK):
+    if (k_tile_next < ceil_div(K, BK)) {
+      // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const bf16_t* const b_at = b + int64_t{N} * BK * k_tile_next + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
-              + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
+              + int64_t{N} * b_row_at + b_col_at, b_row_step * 8 < a_col_end - b_row_lane
+              && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 48);
+    }
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 48);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 64);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 64);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 80);
+    }
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 80);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 96);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 96);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 112);
+    }
+    load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 112);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+
+    // gemm_skinny.tile:7  for k in range(K by BK):
+    cp_async_wait<1>();
+    __syncthreads();  // the next trip's tiles have landed, this trip's are read
+
+    // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile + 1),
+          3)], mt * 16, 0);
+    }
+    load_b_transposed(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile
+        + 1), 3)], col_first, 0);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
   }
   const int i_end = M - BM * i_tile;
   const int j_line_end = N - BN * j_tile;
@@ -945,10 +1107,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+    const int i_at = i_first + i_step * 8;
     #pragma unroll
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
-      const int j_line_at = j_line_first + j_line_step * 32;
+      const int j_line_at = j_line_first;
       const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
           c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
           * j_line_step + 3]);
@@ -961,32 +1123,32 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
 
 __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 16;
   constexpr int BN = 128;
-  constexpr int BK = 64;
+  constexpr int BK = 128;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 8;
+  constexpr int kThreadsACol = 16;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
   constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
+  constexpr int kStepsI = 2;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 8;
+  constexpr int kStepsBRow = 16;
   constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 64, 128> b_tiles[4];
+    SharedTile<bf16_t, 16, 128> a_tiles[3];
+    SharedTile<bf16_t, 128, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int b_row_lane = thread / 16;
-  const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int a_row_lane = thread / 16;
+  const int i_first = thread / 4 % 8;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1005,14 +1167,14 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1080,34 +1242,33 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
 
   // gemm_skinny.tile:7  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int col_first = thread / 32 % 4 * 32;
       #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+      for (int k_at = 0; k_at < 128; k_at += 16) {
+        OperandA a_operand[1];
+        OperandB b_operand[4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int mt = 0; mt < 1; ++mt) {
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
+          for (int nt = 0; nt < 4; ++nt) {
             accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
                 b_operand[nt]);
           }
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm_skinny.tile:7  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1116,7 +1277,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1127,7 +1288,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1142,7 +1303,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
@@ -1159,7 +1320,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
             if (b_row_at < a_col_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1174,7 +1335,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{N} * b_row_at + b_col_at,
                   b_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1189,7 +1350,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
   if (j_end >= 128) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+      const int i_at = i_first + i_step * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
@@ -1206,7 +1367,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const bf16_t* __restrict__
   } else {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+      const int i_at = i_first + i_step * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
@@ -1266,7 +1427,7 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nn_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 2147483647) {
     return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
         M}, {"N", N}});
   }
@@ -1277,15 +1438,15 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nn_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16)) {
-      status = host_launch(gemm_skinny_nn_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_skinny_nn_kernel, {(int64_t{M} + 15) / 16 * ((int64_t{N}
+          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
+          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -1297,34 +1458,34 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
 // kernel begin
 __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 16;
   constexpr int BN = 128;
-  constexpr int BK = 64;
+  constexpr int BK = 128;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 8;
+  constexpr int kThreadsACol = 16;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 8;
+  constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsJLine = 2;
+  constexpr int kStepsJLine = 1;
   constexpr int kWidthJLine = 8;
-  constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsI = 2;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 8;
+  constexpr int kStepsBRow = 16;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 128, 64> b_tiles[4];
+    SteppedTile<bf16_t, 16, 128> a_tiles[3];
+    SteppedTile<bf16_t, 128, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int b_row_lane = thread / 8;
-  const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
+  const int b_row_lane = thread / 16;
+  const int a_row_lane = thread / 16;
+  const int i_first = thread / 4 % 8;
+  const int j_line_first = thread / 32 % 4 * 32 + thread % 4 * 8;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1343,14 +1504,14 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      #pragma unroll 4
+      #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
@@ -1375,71 +1536,177 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
     }
     cp_async_commit();
   }
+  const int col_first = thread / 32 % 4 * 32;
+  OperandA a_operand[2][1];
+  OperandB b_operand[2][4];
+
+  // gemm_skinny.tile:20  for k in range(K by BK):
+  cp_async_wait<1>();
+  __syncthreads();  // the first tiles have landed
+  if (0 < ceil_div(K, BK)) {
+    // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[0], mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.b_tiles[0], col_first, 0);
+  }
 
   // gemm_skinny.tile:20  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int k_tile_next = k_tile + 2;
+    const int a_row_end = M - BM * i_tile;
+    const int a_col_end = K - BK * k_tile_next;
+    const int b_row_end = N - BN * j_tile;
 
     // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
-    {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
-      #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
-        }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
-
-        #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
-            accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                b_operand[nt]);
-          }
-        }
-      }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 16);
     }
-    const int k_tile_next = k_tile + 3;
+    load_b(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 16);
 
     // gemm_skinny.tile:20  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
-      const int a_row_end = M - BM * i_tile;
-      const int a_col_end = K - BK * k_tile_next;
-
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll 4
+      #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_at
-              + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
+              + int64_t{K} * a_row_at + a_col_at, a_row_step * 8 < a_row_end - a_row_lane
+              && a_col_at < a_col_end ? 16 : 0);
         }
       }
-      const int b_row_end = N - BN * j_tile;
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 32);
+    }
+    load_b(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 32);
+
+    // gemm_skinny.tile:20  for k in range(K by BK):
+    if (k_tile_next < ceil_div(K, BK)) {
+      // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_at
-              + int64_t{K} * b_row_at + b_col_at, b_row_at < b_row_end && b_col_at < a_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
+              + int64_t{K} * b_row_at + b_col_at, b_row_step * 8 < b_row_end - b_row_lane
+              && b_col_at < a_col_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 48);
+    }
+    load_b(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 48);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 64);
+    }
+    load_b(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 64);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 80);
+    }
+    load_b(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 80);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[k_tile % 3], mt * 16, 96);
+    }
+    load_b(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 96);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[1][mt], shared.a_tiles[k_tile % 3], mt * 16, 112);
+    }
+    load_b(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 112);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[0][mt],
+            b_operand[0][nt]);
+      }
+    }
+
+    // gemm_skinny.tile:20  for k in range(K by BK):
+    cp_async_wait<1>();
+    __syncthreads();  // the next trip's tiles have landed, this trip's are read
+
+    // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.a_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile + 1),
+          3)], mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile + 1), 3)],
+        col_first, 0);
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      #pragma unroll
+      for (int nt = 0; nt < 4; ++nt) {
+        accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[1][mt],
+            b_operand[1][nt]);
+      }
+    }
   }
   const int i_end = M - BM * i_tile;
   const int j_line_end = N - BN * j_tile;
@@ -1461,10 +1728,10 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+    const int i_at = i_first + i_step * 8;
     #pragma unroll
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
-      const int j_line_at = j_line_first + j_line_step * 32;
+      const int j_line_at = j_line_first;
       const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
           c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
           * j_line_step + 3]);
@@ -1477,32 +1744,32 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
 
 __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
-  constexpr int BM = 128;
+  constexpr int BM = 16;
   constexpr int BN = 128;
-  constexpr int BK = 64;
+  constexpr int BK = 128;
   constexpr int kStepsACol = 1;
-  constexpr int kThreadsACol = 8;
+  constexpr int kThreadsACol = 16;
   constexpr int kWidthACol = 8;
   constexpr int kStepsBCol = 1;
-  constexpr int kThreadsBCol = 8;
+  constexpr int kThreadsBCol = 16;
   constexpr int kWidthBCol = 8;
-  constexpr int kStepsJ = 8;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
-  constexpr int kStepsI = 8;
-  constexpr int kStepsARow = 8;
-  constexpr int kThreadsARow = 16;
-  constexpr int kStepsBRow = 8;
-  constexpr int kThreadsBRow = 16;
+  constexpr int kStepsI = 2;
+  constexpr int kStepsARow = 2;
+  constexpr int kThreadsARow = 8;
+  constexpr int kStepsBRow = 16;
+  constexpr int kThreadsBRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> a_tiles[4];
-    SharedTile<bf16_t, 128, 64> b_tiles[4];
+    SharedTile<bf16_t, 16, 128> a_tiles[3];
+    SharedTile<bf16_t, 128, 128> b_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int b_row_lane = thread / 8;
-  const int a_row_lane = thread / 8;
-  const int i_first = thread / 32 % 2 * 64 + thread / 4 % 8;
-  const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
+  const int b_row_lane = thread / 16;
+  const int a_row_lane = thread / 16;
+  const int i_first = thread / 4 % 8;
+  const int j_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int b_col_lane = thread % kThreadsBCol;
   const int a_col_lane = thread % kThreadsACol;
   int instance = static_cast<int>(blockIdx.x);
@@ -1521,14 +1788,14 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int a_row_end = M - BM * i_tile;
       const int a_col_end = K - BK * stage;
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * stage;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1560,7 +1827,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * stage;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1596,34 +1863,33 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
 
   // gemm_skinny.tile:20  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
     {
-      const int row_first = thread / 32 % 2 * 64;
-      const int col_first = thread / 64 % 2 * 64;
+      const int col_first = thread / 32 % 4 * 32;
       #pragma unroll
-      for (int k_at = 0; k_at < 64; k_at += 16) {
-        OperandA a_operand[4];
-        OperandB b_operand[8];
+      for (int k_at = 0; k_at < 128; k_at += 16) {
+        OperandA a_operand[1];
+        OperandB b_operand[4];
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.a_tiles[k_tile % 4], row_first + mt * 16, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[mt], shared.a_tiles[k_tile % 3], mt * 16, k_at);
         }
-        load_b(b_operand, shared.b_tiles[k_tile % 4], col_first, k_at);
+        load_b(b_operand, shared.b_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
-        for (int mt = 0; mt < 4; ++mt) {
+        for (int mt = 0; mt < 1; ++mt) {
           #pragma unroll
-          for (int nt = 0; nt < 8; ++nt) {
+          for (int nt = 0; nt < 4; ++nt) {
             accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
                 b_operand[nt]);
           }
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // gemm_skinny.tile:20  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -1632,7 +1898,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
           const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1643,7 +1909,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
             if (a_row_at < a_row_end) {
               a_chunk = load_single<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       } else {
@@ -1658,13 +1924,13 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
               a_chunk = load_single_partial<kWidthACol>(a_at + int64_t{K} * a_row_at + a_col_at,
                   a_col_end - a_col_at);
             }
-            store_shared_vector(shared.a_tiles[k_tile_next % 4].at(a_row_at, a_col_at), a_chunk);
+            store_shared_vector(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_chunk);
           }
         }
       }
       const int b_row_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{K} * BN * j_tile + int64_t{BK} * k_tile_next;
-      if (a_col_end >= 64) {
+      if (a_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
           const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1675,7 +1941,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
             if (b_row_at < b_row_end) {
               b_chunk = load_single<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       } else {
@@ -1690,7 +1956,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
               b_chunk = load_single_partial<kWidthBCol>(b_at + int64_t{K} * b_row_at + b_col_at,
                   a_col_end - b_col_at);
             }
-            store_shared_vector(shared.b_tiles[k_tile_next % 4].at(b_row_at, b_col_at), b_chunk);
+            store_shared_vector(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_chunk);
           }
         }
       }
@@ -1705,7 +1971,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
   if (j_end >= 128) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+      const int i_at = i_first + i_step * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
@@ -1722,7 +1988,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const bf16_t* __restrict__
   } else {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
+      const int i_at = i_first + i_step * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
@@ -1782,7 +2048,7 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nt_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
+  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 2147483647) {
     return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
         M}, {"N", N}});
   }
@@ -1793,15 +2059,15 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nt_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
         && N % 8 == 0) {
-      status = host_launch(gemm_skinny_nt_kernel, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_skinny_nt_kernel, {(int64_t{M} + 15) / 16 * ((int64_t{N}
+          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 131072}, stream, static_cast<const bf16_t*>(a),
+      status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
+          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
           static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
     }
   }

@@ -2024,8 +2024,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kStepsWRow = 8;
   constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[4];
-    SharedTile<bf16_t, 64, 128> w_tiles[4];
+    SharedTile<bf16_t, 128, 64> x_tiles[3];
+    SharedTile<bf16_t, 64, 128> w_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2061,7 +2061,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
@@ -2103,7 +2103,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
       + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2116,9 +2116,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.x_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.w_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -2130,7 +2130,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
@@ -2149,7 +2149,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_partial<16>(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_at
+          cp_async_partial<16>(shared.x_tiles[k_tile_next % 3].at(x_row_at, x_col_at), x_at
               + int64_t{K} * x_row_at + x_col_at, x_row_at < x_row_end
               && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
@@ -2163,7 +2163,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_partial<16>(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_at
+          cp_async_partial<16>(shared.w_tiles[k_tile_next % 3].at(w_row_at, w_col_at), w_at
               + int64_t{N} * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16
               : 0);
         }
@@ -2233,8 +2233,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kStepsWRow = 8;
   constexpr int kThreadsWRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 64> x_tiles[4];
-    SharedTile<bf16_t, 64, 128> w_tiles[4];
+    SharedTile<bf16_t, 128, 64> x_tiles[3];
+    SharedTile<bf16_t, 64, 128> w_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2270,7 +2270,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
       }
     }
   }
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
@@ -2351,7 +2351,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
       + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
     // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2364,9 +2364,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         OperandB b_operand[8];
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
-          load_a(a_operand[mt], shared.x_tiles[k_tile % 4], row_first + mt * 16, k_at);
+          load_a(a_operand[mt], shared.x_tiles[k_tile % 3], row_first + mt * 16, k_at);
         }
-        load_b_transposed(b_operand, shared.w_tiles[k_tile % 4], col_first, k_at);
+        load_b_transposed(b_operand, shared.w_tiles[k_tile % 3], col_first, k_at);
 
         #pragma unroll
         for (int mt = 0; mt < 4; ++mt) {
@@ -2378,7 +2378,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:32  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
@@ -2402,7 +2402,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (x_row_at < x_row_end && x_row_at >= x_row_begin_end) {
               x_chunk = load_single<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 3].at(x_row_at, x_col_at), x_chunk);
           }
         }
       } else {
@@ -2417,7 +2417,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               x_chunk = load_single_partial<kWidthXCol>(x_at + int64_t{K} * x_row_at + x_col_at,
                   x_col_end - x_col_at);
             }
-            store_shared_vector(shared.x_tiles[k_tile_next % 4].at(x_row_at, x_col_at), x_chunk);
+            store_shared_vector(shared.x_tiles[k_tile_next % 3].at(x_row_at, x_col_at), x_chunk);
           }
         }
       }
@@ -2435,7 +2435,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
             if (w_row_at < x_col_end) {
               w_chunk = load_single<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 3].at(w_row_at, w_col_at), w_chunk);
           }
         }
       } else {
@@ -2450,7 +2450,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
               w_chunk = load_single_partial<kWidthWCol>(w_at + int64_t{N} * w_row_at + w_col_at,
                   w_col_end - w_col_at);
             }
-            store_shared_vector(shared.w_tiles[k_tile_next % 4].at(w_row_at, w_col_at), w_chunk);
+            store_shared_vector(shared.w_tiles[k_tile_next % 3].at(w_row_at, w_col_at), w_chunk);
           }
         }
       }
@@ -2579,13 +2579,13 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
         && host_is_aligned(y, 16)) {
       status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
       status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
           + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 131072}, stream,
+          * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
@@ -2628,8 +2628,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
   constexpr int kStepsUpRow = 8;
   constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[4];
-    SharedTile<bf16_t, 64, 128> up_tiles[4];
+    SharedTile<bf16_t, 64, 128> gate_tiles[3];
+    SharedTile<bf16_t, 64, 128> up_tiles[3];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -2677,7 +2677,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
@@ -2717,7 +2717,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
@@ -2762,7 +2762,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 3], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2772,7 +2772,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2796,7 +2796,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 3], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2806,7 +2806,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2866,7 +2866,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 4], col_first, 0);
+        load_b_transposed(b_operand[0], shared.gate_tiles[k_tile % 3], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2876,7 +2876,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 4], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2900,7 +2900,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.xk_tile, row_first + mt * 16, 0);
         }
-        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 4], col_first, 0);
+        load_b_transposed(b_operand[0], shared.up_tiles[k_tile % 3], col_first, 0);
 
         #pragma unroll
         for (int k_at = 0; k_at < 64; k_at += 16) {
@@ -2910,7 +2910,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 4], col_first, k_at
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first, k_at
                 + 16);
           }
           #pragma unroll
@@ -2924,7 +2924,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -2940,7 +2940,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+          cp_async_partial<16>(shared.gate_tiles[k_tile_next % 3].at(gate_row_at, gate_col_at),
               gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
               && gate_col_at < gate_col_end ? 16 : 0);
         }
@@ -2955,7 +2955,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at), up_at
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 3].at(up_row_at, up_col_at), up_at
               + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
               && up_col_at < gate_col_end ? 16 : 0);
         }
@@ -3028,8 +3028,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
   constexpr int kStepsUpRow = 8;
   constexpr int kThreadsUpRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 64, 128> gate_tiles[4];
-    SharedTile<bf16_t, 64, 128> up_tiles[4];
+    SharedTile<bf16_t, 64, 128> gate_tiles[3];
+    SharedTile<bf16_t, 64, 128> up_tiles[3];
     SharedTile<bf16_t, 64, 64> xk_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
@@ -3077,7 +3077,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
     }
   }
   const int k_tile_whole_end = min_of(ceil_div(K, BK), K / 64);
-  for (int stage = 0; stage < 3; ++stage) {
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(K, BK)) {
       const int gate_row_end = K - BK * stage;
       const int gate_col_end = N - BN * j_tile;
@@ -3158,7 +3158,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
 
   // matrix_vector_and_groups.tile:54  for k in range(K by BK):
   for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-    cp_async_wait<2>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
       // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
@@ -3205,7 +3205,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           for (int mt = 0; mt < 2; ++mt) {
             load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 4], col_first, k_at);
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 3], col_first, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -3230,7 +3230,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           for (int mt = 0; mt < 2; ++mt) {
             load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 4], col_first, k_at);
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 3], col_first, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -3318,7 +3318,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           for (int mt = 0; mt < 2; ++mt) {
             load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
           }
-          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 4], col_first, k_at);
+          load_b_transposed(b_operand, shared.gate_tiles[k_tile % 3], col_first, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -3343,7 +3343,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           for (int mt = 0; mt < 2; ++mt) {
             load_a(a_operand[mt], shared.xk_tile, row_first + mt * 16, k_at);
           }
-          load_b_transposed(b_operand, shared.up_tiles[k_tile % 4], col_first, k_at);
+          load_b_transposed(b_operand, shared.up_tiles[k_tile % 3], col_first, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -3356,7 +3356,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         }
       }
     }
-    const int k_tile_next = k_tile + 3;
+    const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:54  for k in range(K by BK):
     if (k_tile_next < ceil_div(K, BK)) {
@@ -3379,7 +3379,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               gate_chunk = load_single<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
                   + gate_col_at);
             }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+            store_shared_vector(shared.gate_tiles[k_tile_next % 3].at(gate_row_at, gate_col_at),
                 gate_chunk);
           }
         }
@@ -3396,7 +3396,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               gate_chunk = load_single_partial<kWidthGateCol>(gate_at + int64_t{N} * gate_row_at
                   + gate_col_at, gate_col_end - gate_col_at);
             }
-            store_shared_vector(shared.gate_tiles[k_tile_next % 4].at(gate_row_at, gate_col_at),
+            store_shared_vector(shared.gate_tiles[k_tile_next % 3].at(gate_row_at, gate_col_at),
                 gate_chunk);
           }
         }
@@ -3416,7 +3416,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
             if (up_row_at < gate_row_end) {
               up_chunk = load_single<kWidthUpCol>(up_at + int64_t{N} * up_row_at + up_col_at);
             }
-            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
+            store_shared_vector(shared.up_tiles[k_tile_next % 3].at(up_row_at, up_col_at),
                 up_chunk);
           }
         }
@@ -3432,7 +3432,7 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
               up_chunk = load_single_partial<kWidthUpCol>(up_at + int64_t{N} * up_row_at
                   + up_col_at, gate_col_end - up_col_at);
             }
-            store_shared_vector(shared.up_tiles[k_tile_next % 4].at(up_row_at, up_col_at),
+            store_shared_vector(shared.up_tiles[k_tile_next % 3].at(up_row_at, up_col_at),
                 up_chunk);
           }
         }
@@ -3554,12 +3554,12 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
         && host_is_aligned(up, 16) && host_is_aligned(y, 16)) {
       status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 106496}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     } else {
       status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 139264}, stream, static_cast<const bf16_t*>(x),
+          + 63) / 64), 128, 106496}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
           static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
     }

@@ -88,8 +88,12 @@ def test_two_candidates_that_were_not_taken() -> None:
     kernel = compile_file(path, archs=("sm_86",), stop="kernel-ir").kernels[0]
     found = rejected_candidates(path, kernel, {}, "sm_86")
     assert len(found) == 2
-    assert re.match(r"BM = 256: refused, .* \d+ bytes of shared memory", found[0])
+    assert re.match(r"BM = 256: \d+ threads, .*, against 256 threads", found[0])
     assert found[1].startswith("BM = 64: 128 threads") and ", against 256 threads" in found[1]
+    wide = {"BN": "128"}
+    other = compile_file(path, archs=("sm_86",), defines=wide, stop="kernel-ir").kernels[0]
+    first = rejected_candidates(path, other, wide, "sm_86")[0]
+    assert re.match(r"BM = 256: refused, .* \d+ bytes of shared memory", first)
     given = rejected_candidates(path, kernel, {"BM": "128"}, "sm_86")
     assert given and all(f.startswith("BN") for f in given)
     path = str(SAMPLES / "softmax.tile")

@@ -70,7 +70,8 @@ def test_dynamic_and_static_shared_memory_count_once() -> None:
 
 
 def test_an_estimate_of_a_product() -> None:
-    kernel = compile_file(str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90",)).kernels[0]
+    file, tiles = str(SAMPLES / "gemm.tile"), {"BM": "128", "BN": "128"}
+    kernel = compile_file(file, kernel="gemm_nn", archs=("sm_90",), defines=tiles).kernels[0]
     name = kernel.lowered["sm_90"][0].name
     use = Usage(name, "sm_90", 128, 128, 0, 0, 0, 98304, 2, 0.125, "shared memory")
     wide = CallSizes({"M": 4096, "K": 4096, "N": 4096})

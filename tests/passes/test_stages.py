@@ -8,7 +8,9 @@ import pytest
 
 from tests.emulator.test_samples import outcomes
 from tilec.compiler import compile_file
+from tilec.explain.registers import registers
 from tilec.source.diagnostics import TileError
+from tilec.targets.table import TARGETS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -23,7 +25,6 @@ PRODUCT = """kernel k[BM = {m}, BN = {m}, BK = {k}](a: bf16[M, K], b: bf16[K, N]
 """
 
 ONE_STAGE = [
-    ("attention.tile", "attention"),
     ("attention_variants.tile", "packed"),
     ("attention_variants.tile", "sliding_window"),
     ("attention_variants.tile", "soft_cap_alibi"),
@@ -47,6 +48,18 @@ def product(folder: Path, m: int, k: int, asked: str) -> Path:
 def test_tiles_of_which_one_stage_fits(file: str, kernel: str, arch: str) -> None:
     assert set(stages(SAMPLES / file, arch, kernel)) == {1}
     assert min(stages(SAMPLES / file, "sm_90", kernel)) == 3
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
+@pytest.mark.parametrize("depth", [64, 128, 256])
+def test_open_tiles_have_rings_of_two_stages(depth: int, arch: str) -> None:
+    """Tiles of attention are smaller where accumulators or rings would not fit."""
+    file = str(SAMPLES / "attention.tile")
+    defines = {"D": str(depth)}
+    found = compile_file(file, archs=(arch,), defines=defines, stop="kernel-ir").kernels[0]
+    assert all(v["products"]["stages"] >= 2 for v in found.manifest["targets"][arch])
+    for kernel in found.lowered[arch]:
+        assert registers(kernel, TARGETS[arch]).fits
 
 
 def test_the_deepest_ring_that_fits_is_taken(tmp_path: Path) -> None:

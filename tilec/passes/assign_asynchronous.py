@@ -49,6 +49,8 @@ class AsynchronousAssignment(ProductAssignment):
                 continue
             seen.append(set(conditions))
             departs = form.departure is not None and id(form.departure.store) in aligned
+            if name and self._is_crowded(form):
+                continue
             own = form if departs else self._leaving_anywhere(form)
             found.append(
                 Variant(
@@ -96,6 +98,17 @@ class AsynchronousAssignment(ProductAssignment):
         if departure is None or not departure.deferred:
             return replace(form, departure=None)
         return replace(form, departure=departure.anywhere)
+
+    @staticmethod
+    def _is_crowded(form: Asynchronous) -> bool:
+        """Whether one of several products takes more than half of a thread's registers, which leaves none for the places of a tile that is
+        stored from them (ptxas spills)."""
+        products = form.products
+        rows = max(p.capacity for n, p in products.layouts.items() if n not in products.columns)
+        columns = max(products.layouts[n].capacity for n in products.columns)
+        largest = rows * columns // form.threads
+        stored = form.departure is None or not form.departure.deferred
+        return stored and len(products.distinct()) > 1 and 2 * largest > (form.registers[1] or 255)
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""

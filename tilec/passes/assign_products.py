@@ -14,11 +14,10 @@ from tilec.passes.placement import Placement, from_memory
 from tilec.passes.products import Products, Staged
 from tilec.passes.uses import Definitions, operands
 from tilec.plan.candidate import Candidate
+from tilec.plan.product_tiles import ring_depth
 from tilec.source.diagnostics import fail
+from tilec.targets.occupancy import SHARED_RESERVE
 from tilec.targets.table import Target
-
-SHARED_RESERVE = 1024
-"""Shared memory that the system keeps for each resident CTA (CUDA C++ Programming Guide)."""
 
 LARGEST_LOOSE_CLASS = 64
 """Coordinates that every thread may hold of an axis that is neither rows nor columns of a product."""
@@ -256,9 +255,7 @@ class ProductAssignment(Assignment):
         if self.candidate.stages is not None:
             stages = self.candidate.stages
         else:
-            share = self.target.shared_per_sm // 2 - SHARED_RESERVE
-            room = (share if ring * 3 + fixed <= share else limit) - fixed
-            stages = min(4, max(1, room // ring)) if ring else 1
+            stages = ring_depth(self.target, ring, fixed)
         if ring * stages + fixed > limit:
             raise fail(
                 "E0603",
@@ -269,6 +266,13 @@ class ProductAssignment(Assignment):
                 help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
+
+    def ring(self) -> tuple[int, bool]:
+        """Slots of the rings of operands, and whether a loop brings any. Raises TileError (E0603) where shared memory has no room for one."""
+        plans = self.products.plans.values()
+        staged = [o for plan in plans for o in (plan.a, plan.b) if isinstance(o, Staged)]
+        looped = any(o.load is not None and self._in_loop(o.load) for o in staged)
+        return self._stages()[0], looped
 
     def _in_loop(self, load: t.Load) -> bool:
         return any(isinstance(op, t.For) and load in op.body.ops for op in self.ops)

@@ -49,6 +49,7 @@ from tilec.passes import (
     slices,
     synchronize,
     topk,
+    warp_fit,
     wide_steps,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -382,6 +383,14 @@ def suits(
             if shared and (form is None or form.split is None):
                 return False
     return True
+
+
+def slots(program: t.Program, target: Target, candidate: Candidate) -> int:
+    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`."""
+    return min(
+        warp_fit.slots(program, _cleaned(program, nest), target, candidate)
+        for nest in program.nests
+    )
 
 
 def _said(

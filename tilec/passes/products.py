@@ -19,6 +19,7 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes, AxisClass
 from tilec.passes.placement import from_memory
 from tilec.passes.uses import Definitions, all_ops
+from tilec.plan.product_tiles import split_rows, warps_of
 from tilec.source.diagnostics import fail
 from tilec.targets.table import Product, Target
 
@@ -32,12 +33,6 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
     (F8E5M2, F8E5M2): "MmaE5m2",
 }
 """The device primitive of an instruction by its operands."""
-
-ACCUMULATORS_PER_THREAD = 128
-"""f32 accumulators of a thread: warp tiles of 64 x 64 read each operand byte for 64 others. Half of it and twice the warps was
-measured slower on an H200."""
-MOST_ACCUMULATORS = 128
-"""More than this, and twice the warps are taken."""
 
 MOST_ROW_WARPS = 12
 """Warps that share the rows of a tile, each block of 16 rows one."""
@@ -279,19 +274,8 @@ def _geometry(
             8 if n is None else max(8, n.capacity or 8)
         )
     total += _carried_beside(nest, axes, rows, columns)
-    count = warps or max(4, min(8, _power(-(-total // (32 * ACCUMULATORS_PER_THREAD)))))
-    if warps is None and total > 32 * count * MOST_ACCUMULATORS:
-        count *= 2
+    count = warps or warps_of(total, row_extent, None if whole_rows else column_extent)
     if warps is None:
-        count = min(
-            count,
-            max(
-                1,
-                _power(-(-row_extent // 16))
-                * (1 if whole_rows else _power(-(-column_extent // 16))),
-            ),
-        )
-        count = max(count, 2 if not whole_rows else 1)
         if whole_rows and row_extent >= 128:
             count = max(count, 8)
         if whole_rows and row_extent % 48 == 0 and row_extent // 16 <= MOST_ROW_WARPS:
@@ -383,23 +367,11 @@ def _carried_beside(
 
 
 def _row_warps(count: int, row_extent: int, column_extent: int, whole_rows: bool) -> int:
-    """Warps along the rows: the most nearly square warp tiles, in blocks of 16 x 16."""
+    """Warps along the rows; all of them where rows stay whole."""
+    if not whole_rows:
+        return split_rows(count, row_extent, column_extent)
     most = max(1, -(-row_extent // 16))
-    if whole_rows:
-        return most if count == most else min(count, _floor_power(most))
-    best, best_cost = 1, None
-    options = [r for r in (1, 2, 4, 8, 16, 32) if r <= count and count % r == 0]
-    for r in options:
-        rows = -(-row_extent // (16 * r)) * 16
-        columns = -(-column_extent // (16 * (count // r))) * 16
-        cost = (rows * columns, rows + columns)
-        if best_cost is None or cost <= best_cost:  # fewer rows a warp: fewer row vectors
-            best, best_cost = r, cost
-    return best
-
-
-def _power(number: int) -> int:
-    return 1 << max(0, number - 1).bit_length()
+    return most if count == most else min(count, _floor_power(most))
 
 
 def _floor_power(number: int) -> int:

@@ -28,10 +28,8 @@ from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import exchange
+from tilec.targets.occupancy import SHARED_RESERVE
 from tilec.targets.table import Target
-
-SHARED_RESERVE = 1024
-"""Shared memory that the system keeps for each resident CTA (CUDA C++ Programming Guide)."""
 
 LEFT_FOR_LOADS = 64 << 10
 """Bytes of an SM that stay with its L1 cache, through which the rows come: with 24 KB a layer norm lost a tenth of its speed."""

@@ -6,6 +6,8 @@ A side that is known to be short: the other operand is read once, and its transp
     for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
     require M <= 128: as much of a as of b for each tile of 128 columns, twice as much for 64        BM = 128, BN = 128, BK = 64
 
+A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes.
+
 The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
 
@@ -18,7 +20,9 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import Definitions, all_ops, running_sum
+from tilec.plan.candidate import Candidate
+from tilec.plan.product_tiles import Given, Sides, ranked
 from tilec.targets.rates import is_crowded
 from tilec.targets.table import Target
 
@@ -40,7 +44,9 @@ class FewRows:
 
 def few_rows(program: t.Program, target: Target) -> tuple[FewRows, ...]:
     """Choices of tile sizes, best first: the short side as a power of two, the other one and the consumed axis from the
-    target's tables. () where no side of the program's products is short, or where its products differ."""
+    target's tables. () where the target has none, where no side of the program's products is short, or where its products differ."""
+    if not target.stream_tiles:
+        return ()
     found: set[tuple[str, str, str, int]] = set()
     for nest in program.nests:
         bounds = _bounds(program, nest)
@@ -71,6 +77,41 @@ def few_rows(program: t.Program, target: Target) -> tuple[FewRows, ...]:
         for shared, table in tables
         for wide, deep in table
     )
+
+
+def warp_tiles(
+    program: t.Program, target: Target, candidate: Candidate
+) -> tuple[Mapping[str, int], ...]:
+    """Choices of tile sizes of a plain product of warps by name, best first; () where a program's only product is no such one."""
+    dots = [
+        (nest, op) for nest in program.nests for op in all_ops(nest.body) if isinstance(op, t.Dot)
+    ]
+    if len(dots) != 1:
+        return ()
+    ((nest, op),) = dots
+    definitions = Definitions.of(nest.body)
+    consumed = consumed_axis(program)
+    if consumed is None or op.out.type.rank != 2 or not _is_summed(nest, op, definitions):
+        return ()
+    for operand in (op.a, op.b):
+        while isinstance(inner := definitions.defining.get(operand.id), t.Rearrange):
+            operand = inner.arg
+        if not isinstance(inner, t.Load) or inner.access.pointwise:
+            return ()
+    names = (*(_tile(op.out.type.axes[n].extent) for n in (0, 1)), consumed[0])
+    if not all(names) or len(set(names)) < 3:
+        return ()
+    bounds = _bounds(program, nest)
+    open_names = {n for n in names if candidate.origin.get(n) == "auto"}
+    fixed = {place: program.tiles[n] for place, n in enumerate(names) if n not in open_names}
+    sides = Sides(bounds.get(names[0]), bounds.get(names[1]), consumed[1])
+    given = Given(fixed, candidate.warps, candidate.stages)
+    return tuple(dict(zip(names, tile, strict=True)) for tile in ranked(target, sides, given))
+
+
+def _is_summed(nest: t.Nest, op: t.Dot, definitions: Definitions) -> bool:
+    """Whether a loop does nothing with a product but add it up."""
+    return any(running_sum(loop, definitions) is op for loop in all_ops(nest.body))
 
 
 def consumed_axis(program: t.Program) -> tuple[str, int] | None:

@@ -3,8 +3,8 @@
 A *tile size* is used only as an extent (after `by`, as the second argument of `span`) and in `require`, `tune` and `key`;
 every other bracket parameter is a *program* parameter, part of the meaning.
 
-The rule for `auto` until candidates are ranked: in a kernel with a product the tile sizes are those of the target's table in
-the order declared, 128, 128, 64, 64, … on most; without one, a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
+The rule for `auto`: in a kernel with a product the tile sizes are those of the target's table in the order declared, the first row of it
+with room for them, 128, 128, 64, 64, … on most; those of a plain product of warps are ranked (`product_tiles`). Without a product a lone tile size is 1024, two are 32 and 128, more are 16 each, so that a tile has at most
 4096 elements. Sizes that a pass chose for what it knows of the program (`chosen`) go before all of these.
 """
 

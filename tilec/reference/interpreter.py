@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 import numpy as np
 
+from tilec.forked import forked
 from tilec.ir import tile_ir as ir
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
@@ -34,7 +33,7 @@ Observer = Callable[[ir.Value, Tile, Callable[[Sym], int]], None]
 """Called for every value that is defined, with a function that evaluates Syms at this moment."""
 
 SHARES = 4
-"""Parts of the instances that a thread takes, one after the other: some take longer than others."""
+"""Parts of the instances that a process takes, one after the other: some take longer than others."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Interpreter:
 
     `sizes` gives every dimension by name; `arrays` every tensor parameter by name (not `temp`; with `bounds` outputs may be left out
     and nothing is written to) in storage form (`numbers.py`), a flat buffer where the tensor declares strides; `scalars`
-    overrides defaults. Raises TileError: E0902 index out of range, E0903 assertion, E0904 an argument that does not fit,
+    overrides defaults; `shared`: results with bounds lie where copies of this process write them too. Raises TileError: E0902 index out of range, E0903 assertion, E0904 an argument that does not fit,
     E0730 a scalar without value, E0731 a size without value.
     """
 
@@ -72,8 +71,10 @@ class Interpreter:
         bounds: bool = False,
         observe: Observer | None = None,
         write: Callable[[str], None] = print,
+        shared: bool = False,
     ) -> None:
         self.program = program
+        self.shared = shared and bounds
         self.sizes = dict(sizes)
         self.write = write
         self.observe = observe
@@ -138,7 +139,7 @@ class Interpreter:
             if bounds and tensor.role == "output":
                 array = None
             memories[tensor.name] = Memory(
-                tensor, shape, strides, array, bounds, tensor.name in atomic
+                tensor, shape, strides, array, bounds, tensor.name in atomic, self.shared
             )
         for view in self.program.views:
             shape = tuple(self.number(d) for d in view.dims)
@@ -174,39 +175,47 @@ class Interpreter:
         """Number of trips of each grid axis of a nest."""
         return tuple(max(0, self.number(g.trips)) for g in self.program.nests[nest].grid)
 
-    def run(self, instances: Iterable[Instance] | None = None, *, threads: int = 1) -> None:
-        """Run all nests in order, or the instances given, in their order; outputs are written in place. With `threads` the instances of a
-        nest run beside each other, unless one says where they are seen: an observer, `print`, atomics."""
+    def run(self, instances: Iterable[Instance] | None = None, *, processes: int = 1) -> None:
+        """Run all nests in order, or the instances given, in their order; outputs are written in place. With `processes` (and `shared`)
+        copies of this process take instances of a nest, if nobody can tell."""
         if instances is None:
             instances = (i for n in range(len(self.program.nests)) for i in self.instances(n))
-        seen = any(isinstance(op, ir.Print | ir.Atomic) for op in walk(self.program))
         # products of single tiles: for many threads they are too small
         with one_thread():
-            if threads == 1 or seen or self.observe is not None:
-                self._in_order(instances)
-            else:
+            if processes > 1 and self.shared and self._separable():
                 for _, own in groupby(instances, lambda instance: instance.nest):
-                    self._beside(list(own), threads)
+                    self._divided(list(own), processes)
+            else:
+                self._in_order(instances)
         for memory in self.memories.values():
             memory.finish()
 
-    def _beside(self, instances: Sequence[Instance], threads: int) -> None:
-        """Instances of one nest by copies of this interpreter that share its memories. The error that is raised is the first one's."""
-        each = max(1, len(instances) // (threads * SHARES))
-        parts = [instances[n : n + each] for n in range(0, len(instances), each)]
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                for _ in pool.map(lambda part: self._copy()._in_order(part), parts):
-                    pass
-            finally:
-                pool.shutdown(cancel_futures=True)
+    def _separable(self) -> bool:
+        """Whether instances may run in copies, and once more where a copy ended early: they write what none of them reads, and nothing
+        else is seen of them."""
+        if self.observe is not None:
+            return False
+        for nest in self.program.nests:
+            ops = list(inside(nest.body))
+            if any(isinstance(op, ir.Print | ir.Atomic) for op in ops):
+                return False
+            written = {op.access.tensor for op in ops if isinstance(op, ir.Store)}
+            if any(isinstance(op, ir.Load) and op.access.tensor in written for op in ops):
+                return False
+        return True
 
-    def _copy(self) -> Interpreter:
-        """Another one at no instance, on the same memories."""
-        other = copy(self)
-        other.values, other.trips = {}, {}
-        other.accessor = Accessor(other)
-        return other
+    def _divided(self, instances: Sequence[Instance], processes: int) -> None:
+        """Instances of one nest, shared out. Where one fails the error is the first one's."""
+        each = max(1, len(instances) // (processes * SHARES))
+        parts = [instances[n : n + each] for n in range(0, len(instances), each)]
+
+        def work(number: int) -> bool:
+            self._in_order(parts[number])
+            return True
+
+        for part, done in zip(parts, forked(len(parts), work, processes), strict=True):
+            if done is None:
+                self._in_order(part)
 
     def _in_order(self, instances: Iterable[Instance]) -> None:
         with np.errstate(all="ignore"):
@@ -469,23 +478,24 @@ def scalar_values(program: ir.Program, given: Mapping[str, float | int]) -> dict
     return values
 
 
+def inside(block: ir.Block) -> Iterator[ir.Op]:
+    """Every op of a block, outer ones first."""
+    for op in block.ops:
+        yield op
+        match op:
+            case ir.For():
+                yield from inside(op.body)
+            case ir.If():
+                yield from inside(op.then)
+                yield from inside(op.otherwise)
+            case ir.ReduceWith():
+                yield from inside(op.combine.body)
+            case _:
+                pass
+
+
 def walk(program: ir.Program) -> Iterator[ir.Op]:
     """Every op of a program, outer ones first."""
-
-    def inside(block: ir.Block) -> Iterator[ir.Op]:
-        for op in block.ops:
-            yield op
-            match op:
-                case ir.For():
-                    yield from inside(op.body)
-                case ir.If():
-                    yield from inside(op.then)
-                    yield from inside(op.otherwise)
-                case ir.ReduceWith():
-                    yield from inside(op.combine.body)
-                case _:
-                    pass
-
     for nest in program.nests:
         yield from inside(nest.body)
 

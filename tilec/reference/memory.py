@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from mmap import mmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,6 +99,14 @@ def wide_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.bits <= 16 else np.dtype(np.float64)
 
 
+def _room(shape: tuple[int, ...], dtype: np.dtype[Any], shared: bool) -> Array:
+    """Zeros; `shared`: in memory that copies of this process write to as well."""
+    count = prod(shape)
+    if not shared or not count:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(mmap(-1, count * dtype.itemsize), dtype, count).reshape(shape)
+
+
 class Memory:
     """One tensor: `data` has the tensor's dimensions, in storage form (4-bit types unpacked). In bounded arithmetic float outputs
     are wide and `error` tells how far an allowed execution may be from them, infinite where nothing was stored."""
@@ -109,6 +119,7 @@ class Memory:
         array: Array | None,
         bounded: bool = False,
         atomic: bool = False,
+        shared: bool = False,
     ) -> None:
         self.tensor = tensor
         self.shape = shape
@@ -124,12 +135,11 @@ class Memory:
         self.data = self._view(array)
         if bounded and written:
             dtype = wide_dtype(tensor.dtype) if tensor.dtype.is_float else self.data.dtype
-            if array is None or tensor.role == "inout":
-                self.data = np.array(self.data, dtype)
-            else:
-                self.data = np.zeros(shape, dtype)
-            unknown = 0.0 if tensor.role == "inout" else np.inf
-            self.error = np.full(shape, unknown, np.float32)
+            before, self.data = self.data, _room(shape, dtype, shared)
+            if tensor.role == "inout":
+                self.data[...] = before
+            self.error = _room(shape, np.dtype(np.float32), shared)
+            self.error[...] = 0.0 if tensor.role == "inout" else np.inf
             if atomic and tensor.dtype.is_float:
                 self.mass = np.zeros(shape)
                 self.added = np.zeros(shape)

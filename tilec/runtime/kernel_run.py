@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.emit.entries import entries_text
 from tilec.emulator.machine import Emulator
+from tilec.forked import cores
 from tilec.ir.launch import TargetPlan
 from tilec.jobs.requests import parse_pairs
 from tilec.reference.inputs import make_inputs
@@ -60,6 +61,9 @@ from tilec.toolchain.build import Built, Toolchain, compile_cubin, find_toolchai
 from tilec.toolchain.cache import default_cache
 from tilec.toolchain.losses import performance_warnings
 
+MOST_BUILDERS = 4
+"""nvcc at a time."""
+
 
 class KernelRunner(AbstractContextManager["KernelRunner"]):
     """Runs the kernels of one compiled file. `gpu` None: the interpreter. Leaving the block frees the flush buffer."""
@@ -86,11 +90,14 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         self._built: dict[tuple[str, ...] | None, Built] = {}
         self._modules: dict[tuple[str, ...] | None, Any] = {}
         self._entries: dict[str, tuple[str, ...]] = {}
+        self._builders = ThreadPoolExecutor(min(cores(), MOST_BUILDERS))
+        self._building: dict[tuple[str, ...], Future[Built]] = {}
         self._said: set[Diagnostic] = set()
         self._flush: bench.CacheFlush | None = None
         self._energy: EnergyCounter | None = None
 
     def __exit__(self, *exception: object) -> None:
+        self._builders.shutdown(cancel_futures=True)
         if self._flush is not None:
             self._flush.free()
             self._flush = None
@@ -209,7 +216,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
 
     def _on_gpu(self, gpu: Gpu, kernel: CompiledKernel, sizes: CallSizes) -> Outcome:
         """The entry points that all cases of a kernel launch are built, no others. The inputs and what they must give are computed
-        beside nvcc, which is another process."""
+        beside nvcc, which is another process; the next kernels are built then, too."""
         if self.options.energy:
             self._counter(gpu)  # what cannot be measured is said before anything runs
         fresh: list[Built] = []
@@ -217,20 +224,32 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         def module(names: Sequence[str]) -> Any:
             wanted = self._wanted(gpu, kernel, names)
             if wanted and wanted not in self._modules:
-                built = self.build(wanted)
+                built = self._start(wanted).result()
                 fresh.extend([] if built.cached else [built])
                 self._modules[wanted] = gpu.load(built.blob)
             return self._modules.get(wanted)
 
-        with ThreadPoolExecutor(1) as pool:
-            wanted = self._wanted(gpu, kernel, launched(gpu, kernel.plan, sizes))
-            building = pool.submit(self.build, wanted) if wanted else None
-            case = self._case(kernel, sizes)
-            bounds = interpreter_bounds(case)
-            if building is not None:
-                building.result()
+        if wanted := self._wanted(gpu, kernel, launched(gpu, kernel.plan, sizes)):
+            self._start(wanted)
+        if not self.options.bench:  # nothing is measured that other processes could disturb
+            self._build_ahead(gpu)
+        case = self._case(kernel, sizes)
+        bounds = interpreter_bounds(case)
         outcome = self._launch(gpu, module, kernel, case, lambda: bounds)
         return replace(outcome, nvcc_calls=len(fresh))
+
+    def _start(self, names: tuple[str, ...]) -> Future[Built]:
+        """The build of entry points, begun if it was not yet."""
+        if names not in self._building:
+            self._building[names] = self._builders.submit(self.build, names)
+        return self._building[names]
+
+    def _build_ahead(self, gpu: Gpu) -> None:
+        """Begin to build what the kernels whose turn comes later launch."""
+        for kernel in self.compiled.kernels:
+            with suppress(TileError):  # said when it is the kernel's turn
+                if wanted := self._wanted(gpu, kernel, ()):
+                    self._start(wanted)
 
     def _wanted(self, gpu: Gpu, kernel: CompiledKernel, names: Sequence[str]) -> tuple[str, ...]:
         """The entry points to build for a call that launches `names`: those of all cases, if they are among them."""

@@ -32,8 +32,9 @@ BLOCK = 1 << 20
 MOST_THREADS = 16
 """Of a comparison: each has 100 MB of a block's float64 values."""
 
-FOR_THREADS = 10**9
-"""Operations of the interpreter from which several threads share its instances."""
+MOST_PROCESSES = 16
+FOR_PROCESSES = 10**9
+"""Operations of the interpreter from which several processes share its instances."""
 
 MOST_ELEMENTS = 1 << 28
 """Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
@@ -108,9 +109,9 @@ class Bounds:
 
 
 def interpreter_bounds(
-    case: Case, *, keep_values: bool = True, limit: int = LIMIT, threads: int | None = None
+    case: Case, *, keep_values: bool = True, limit: int = LIMIT, processes: int | None = None
 ) -> Bounds:
-    """Run the interpreter with bounds: every instance, or a sample where that is more than `limit` operations, on `threads` (None: on
+    """Run the interpreter with bounds: every instance, or a sample where that is more than `limit` operations, in `processes` (None: on
     all cores, where there is enough to do). Raises TileError for a fault of the program (E0902, E0903)."""
     largest = max((prod(tensor_shape(t, case.sizes.environment)) for t in case.written), default=0)
     if largest > MOST_ELEMENTS:
@@ -118,13 +119,20 @@ def interpreter_bounds(
             {}, {}, "", False, f"an output of {largest} elements is too large for the interpreter"
         )
     try:
+        if processes is None:
+            processes = min(cores(), MOST_PROCESSES)
         runner = Interpreter(
-            case.program, case.sizes.numbers, _named(case), case.scalars, bounds=True, write=_silent
+            case.program,
+            case.sizes.numbers,
+            _named(case),
+            case.scalars,
+            bounds=True,
+            write=_silent,
+            shared=processes > 1,
         )
         selection = select(runner, case.seed, limit)
-        if threads is None:
-            threads = min(cores(), MOST_THREADS) if selection.operations > FOR_THREADS else 1
-        runner.run(selection.instances, threads=threads)
+        many = selection.operations > FOR_PROCESSES
+        runner.run(selection.instances, processes=processes if many else 1)
     except TileError as error:
         if all(d.code == "E0906" for d in error.diagnostics):
             return Bounds({}, {}, "", False, error.diagnostics[0].message)

@@ -18,6 +18,8 @@ Limiter = Literal["registers", "shared memory", "warps", "CTAs", "none"]
 WARP = 32
 REGISTER_UNIT = 256
 """Registers that a warp is given at a time."""
+SHARED_RESERVE = 1024
+"""Shared memory that the system keeps for each resident CTA (CUDA C++ Programming Guide)."""
 PARTITIONS = 4
 """Parts of an SM with register files of their own."""
 

@@ -14,13 +14,17 @@ from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, U8, DT
 from tilec.lazy_dataclass import dataclass
 
 PRODUCT_TILES = (128, 128, 64)
-"""`auto` tile sizes of a product where one warp multiplies."""
+"""`auto` tile sizes of products where one warp multiplies, if nothing speaks against them."""
 
-WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64), PRODUCT_TILES)
+WARP_TILES = (
+    PRODUCT_TILES, (128, 64, 64), (64, 64, 64), (64, 32, 64), (32, 64, 32), (32, 32, 32), (16, 32, 32), (16, 16, 16),
+)  # fmt: skip
+"""The same: the first with room for accumulators, operands and rings of two slots; where it is more than a block holds all the same, smaller
+ones one after the other. A tile of fewer than 64 rows shares its columns out over warps. Plain products have theirs from
+`plan.product_tiles`."""
+
+WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64))
 """The same where a warpgroup does, each 64 rows by all columns: the first that the asynchronous form has registers for."""
-
-SMALLER_TILES = ((64, 64, 64), (32, 64, 32), (32, 32, 32), (16, 32, 32), (16, 16, 16))
-"""For wide rows: a tile of fewer than 64 rows shares its columns out over warps, so that 16 of them need not be one warp's."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +67,12 @@ class Target:
     is shifted; measured with ptxas"""
     row_registers_of_stores: int = 0
     """registers more that a thread needs for a few vectors of a row from which several tensors are written; measured with ptxas"""
-    product_tiles: tuple[tuple[int, ...], ...] = (PRODUCT_TILES,)
+    product_tiles: tuple[tuple[int, ...], ...] = ()
     """choices of `auto` tile sizes of a kernel with a product, in the order declared (further ones are as the last): the first that suits
-    the target's best form of products, else the last"""
+    products of warpgroups, else one of WARP_TILES"""
     uneven_product_tiles: tuple[tuple[int, ...], ...] = ()
     """the same, tried first, where chained products take longer for some instances than for others: narrow steps waste less behind a
     bound that crosses them"""
-    fallback_tiles: tuple[tuple[int, ...], ...] = SMALLER_TILES
-    """tile sizes that take the place of the last of these one after the other, where it is more than a block holds"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64

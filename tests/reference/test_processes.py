@@ -1,4 +1,4 @@
-"""Instances that run beside each other give what they give one after the other, and the first one's error."""
+"""Instances that copies of the process run give what they give one after the other, and the first one's error."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def program(folder: Path, text: str) -> Program:
     return compile_front(str(path)).kernels[0].program
 
 
-def ran(found: Program, sizes: dict[str, int], threads: int) -> list[np.ndarray]:
-    machine = Interpreter(found, sizes, make_inputs(found, sizes), bounds=True)
-    machine.run(threads=threads)
+def ran(found: Program, sizes: dict[str, int], processes: int) -> list[np.ndarray]:
+    machine = Interpreter(found, sizes, make_inputs(found, sizes), bounds=True, shared=True)
+    machine.run(processes=processes)
     written = [t.name for t in found.tensors if t.role in ("output", "inout")]
     return [
         part for n in written for part in (machine.expected(n).value, machine.expected(n).bound)
@@ -64,16 +64,16 @@ def test_the_results_are_the_same(tmp_path: Path, text: str, sizes: dict[str, in
     found = program(tmp_path, text)
     alone = ran(found, sizes, 1)
     assert len(alone) >= 2 and all(np.isfinite(part).all() for part in alone)
-    for threads in (2, 5):
-        for one, other in zip(ran(found, sizes, threads), alone, strict=True):
+    for processes in (2, 5):
+        for one, other in zip(ran(found, sizes, processes), alone, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 def test_the_first_error_is_raised(tmp_path: Path) -> None:
     found = program(tmp_path, FAULTY)
     sizes = {"M": 40, "N": 3}
-    for threads in (1, 4):
+    for processes in (1, 4):
         with pytest.raises(TileError) as caught:
-            ran(found, sizes, threads)
+            ran(found, sizes, processes)
         (first,) = caught.value.diagnostics
         assert (first.code, first.notes) == ("E0903", ("`i` trip 3",)), first
