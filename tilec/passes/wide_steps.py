@@ -13,7 +13,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import LaunchCondition, product
 from tilec.ir.requirements import INSTANCE_LIMIT
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_max
 from tilec.passes.uses import all_ops
 from tilec.targets.rates import TILE_CLOCKS, step_clocks
 from tilec.targets.table import Target
@@ -62,7 +62,7 @@ def _time(program: t.Program, target: Target) -> Sym | None:
         def there(var: Var, middle: Sym = middle) -> Sym | None:
             return middle if var == grid.index else None
 
-        trips = trips + numeric(loop.trips).substitute(there)
+        trips = trips + sym_max([numeric(loop.trips).substitute(there), 0])
     if any(v.kind not in ("dim", "scalar") for v in trips.variables):
         return None
     return tiles * (trips * round(step / UNIT) + 2 * round(TILE_CLOCKS / UNIT))
