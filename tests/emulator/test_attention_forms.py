@@ -78,11 +78,10 @@ def test_dead_tiles_are_left_at_once() -> None:
     program.run(numbers, lengths(0, 130, 130, 137, 200))  # type: ignore[arg-type]
 
 
-def test_what_sizes_alone_bound_is_dealt_to_ctas_that_stay() -> None:
-    (kernel,) = compile_file(
-        str(FORMS), kernel="causal", archs=("sm_90a",), stop="kernel-ir"
-    ).kernels
-    low = kernel.lowered["sm_90a"][0]
-    assert not any(isinstance(op, a.NextUnless) for op in ops(low.body))
-    (first, *_) = [x for step in kernel.plan.targets[0].steps for x in step.launches]
-    assert first.resident == 1 and low.grid[-1].uneven
+@pytest.mark.parametrize(("kernel", "uneven"), [("causal", True), ("paged", False)])
+def test_what_all_have_something_of_is_dealt_to_ctas_that_stay(kernel: str, uneven: bool) -> None:
+    (found,) = compile_file(str(FORMS), kernel=kernel, archs=("sm_90a",), stop="kernel-ir").kernels
+    low = found.lowered["sm_90a"][0]
+    assert low.producers and not any(isinstance(op, a.NextUnless) for op in ops(low.body))
+    (first, *_) = [x for step in found.plan.targets[0].steps for x in step.launches]
+    assert first.resident == 1 and low.grid[-1].uneven == uneven

@@ -22,6 +22,7 @@ from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
 from tilec.passes.reuse import Reuse, Sharing, Stream
+from tilec.passes.skip_dead import left_of
 from tilec.passes.splitting import Split, plan_split
 from tilec.passes.swap import WARPGROUP_ROWS, is_across, is_turned, only_loaded, sides_of, swaps
 from tilec.passes.uses import Definitions, all_ops, running_sum
@@ -98,8 +99,8 @@ class Asynchronous:
     """CTAs of a cluster share the consumed axis"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
     dealt: bool = True
-    """whether CTAs stay and instances are dealt to them; where memory says how long each takes, there is a CTA for each, so that the
-    device gives the next one to whoever is free"""
+    """whether CTAs stay and instances are dealt to them; where memory says which of them have anything to do, there is a CTA for each, so
+    that the device gives the next one to whoever is free"""
     launched: int = 255
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
 
@@ -209,19 +210,18 @@ def plan_asynchronous(
         streams=streams,
         turned=turned,
         split=split,
-        dealt=sharing is not None or bool(streams) or not _hang_on_memory(nest),
+        dealt=sharing is not None or bool(streams) or not _hang_on_memory(nest, facts),
         launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
     )
 
 
-def _hang_on_memory(nest: t.Nest) -> bool:
-    """Whether loaded numbers say how many trips a loop with several products has: one instance takes many times as long as another."""
+def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:
+    """Whether loaded numbers say which instances have anything to do, and a loop with several products how much: one takes many times as
+    long as its neighbour."""
+    if left_of(nest, facts) is None:
+        return False
     loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
-    return any(
-        any(v.kind == "value" for v in op.trips.variables)
-        and sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1
-        for op in loops
-    )
+    return any(sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1 for op in loops)
 
 
 def _departure(
