@@ -170,8 +170,8 @@ __device__ __forceinline__ void store_at_rank(T* place, int rank, const T& value
 //@ end
 
 //@ primitive send_to_rank needs SharedBarrier shared_address includes <cstdint> <cstring>
-/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
-/// where `landed` counts the bytes (PTX ISA, st.async).
+/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the
+/// cluster, where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
 __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                                              SharedBarrier& landed) {

@@ -895,8 +895,8 @@ struct alignas(8) SharedBarrier {
   asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
-/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the cluster,
-/// where `landed` counts the bytes (PTX ISA, st.async).
+/// `value`, of 4, 8 or 16 bytes, to the same place in the shared memory of CTA `rank` of the
+/// cluster, where `landed` counts the bytes (PTX ISA, st.async).
 template <class T>
 __device__ __forceinline__ void send_to_rank(T* place, int rank, const T& value,
                                              SharedBarrier& landed) {
