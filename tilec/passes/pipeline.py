@@ -109,7 +109,10 @@ def run(
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
     sizes of their own. Raises TileError with the code of what cannot be compiled."""
     snapshot = snapshot or _no_snapshot
-    program = _in_parts(program)
+    before, program = program, topk.run(program)
+    written = [("topk", program)] if program is not before else []
+    before, program = program, reindex.run(program)
+    written += [("reindex", program)] if program is not before else []
     general = general and (_in_parts(general[0]), general[1])
     check_supported(program)
     _check_names(program, spell)
@@ -124,6 +127,8 @@ def run(
     queued: list[tuple[Sym, Sym]] = []
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
+        for pass_name, shown in written:
+            snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
         nest = _cleaned(program, nest, snapshot)
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
         warnings += _said(program, nest, target, candidate, reason)
