@@ -142,6 +142,29 @@ def test_a_kernel_of_two_nests_and_text_that_looks_like_a_tag(tmp_path: Path) ->
     )
 
 
+PARTS = """kernel k(x: f32[R, 64], z: f32[R, 64]) -> (y: f32[R, 4], w: f32[R, 8]):
+    for r in parallel(R):
+        a, b = topk(x[r, :], 4, axis=0)
+        y[r, :] = a
+    for r in parallel(R):
+        w[r, :] = (z[r, :] * 2.0)[8:16]
+"""
+
+
+def test_passes_in_front_belong_to_their_nest(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(PARTS, encoding="utf-8")
+    seen = Observed("k.tile")
+    compile_file(str(path), archs=("sm_80",), print_after=("topk", "reindex"), observe=seen.see)
+    assert [[name for name, _ in nest.programs][:3] for nest in seen.nests] == [
+        ["topk", "reindex", "eliminate_dead"]
+    ] * 2
+    first, second = (dict(nest.programs)["reindex"] for nest in seen.nests)
+    assert any("round" in text for text, _ in first)
+    assert any("span(8, 8" in text for text, _ in second)
+    assert all(nest.kernels for nest in seen.nests)
+
+
 def test_in_a_browser(page: Path, request: pytest.FixtureRequest) -> None:
     """`TILEC_BROWSER` names a Chromium where `chromium` is not on the search path."""
     browser = os.environ.get("TILEC_BROWSER") or shutil.which("chromium")

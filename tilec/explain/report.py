@@ -17,7 +17,7 @@ from tilec.source.text import Span
 
 _QUOTED = re.compile(r"\s*// (\S+\.tile):(\d+)  ")
 _FIRST_PASS = "eliminate_dead"
-"""With its result the passes over another nest begin."""
+"""With its result, or those of passes in front that had something to do, the passes over another nest begin."""
 
 Line = tuple[str, int]
 """A line's text and the number of the source line that it is from, 0 for none."""
@@ -55,7 +55,9 @@ class Observed:
         """One pass has run."""
         match result:
             case Program():
-                if name == _FIRST_PASS:
+                if not self.nests or (
+                    name in ("topk", "reindex", _FIRST_PASS) and self.nests[-1].is_begun
+                ):
                     self.nests.append(_Nest(kernel, arch))
                 self.nests[-1].programs.append((name, self._lines(program_lines(result))))
             case k.Kernel():
@@ -80,6 +82,11 @@ class _Nest:
     arch: str
     programs: list[tuple[str, tuple[Line, ...]]] = field(default_factory=list)
     kernels: dict[str, list[tuple[str, tuple[Line, ...]]]] = field(default_factory=dict)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the first pass of all nests has run."""
+        return any(name == _FIRST_PASS for name, _ in self.programs)
 
 
 @dataclass(frozen=True)

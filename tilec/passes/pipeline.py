@@ -114,7 +114,10 @@ def run(
     sizes of their own, `wide` that of a form for calls whose sizes suit its tile sizes better. Raises TileError with the code of what cannot
     be compiled."""
     snapshot = snapshot or _no_snapshot
-    program = _in_parts(program)
+    before, program = program, topk.run(program)
+    written = [("topk", program)] if program is not before else []
+    before, program = program, reindex.run(program)
+    written += [("reindex", program)] if program is not before else []
     general = general and (_in_parts(general[0]), general[1])
     wide = wide and (_in_parts(wide[0]), wide[1])
     check_supported(program)
@@ -130,6 +133,8 @@ def run(
     queued: list[tuple[Sym, Sym]] = []
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
+        for pass_name, shown in written:
+            snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
         nest = _cleaned(program, nest, snapshot)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         forms, reason = _asynchronous(program, nest, target, candidate, snapshot)

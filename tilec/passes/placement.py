@@ -73,6 +73,15 @@ def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> Non
             parts = {a.id for a in op.args if a.id in found.held and _is_made(a, definitions)}
             if len(parts) > 1 and all(definitions.users[n] == [op] for n in parts):
                 found.held.add(op.out.id)
+    # whether an element is there is asked in every walk
+    asked = {
+        c.index
+        for op in ops
+        for value in op.outs
+        for axis in value.type.axes
+        for c in axis.presence
+        if isinstance(c, t.InRange)
+    }
     ends: dict[int, set[int]] = {}
     """the sinks and held tiles that take a tile, by the id of the op"""
     for op in reversed(ops):
@@ -83,7 +92,9 @@ def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> Non
                 taken |= ends.get(user.out.id, set()) if inline else {id(user)}
             ends[value.id] = taken
             free = isinstance(op, t.Load) and value.id not in found.hazards
-            if value.id not in found.held or not (free or _is_made(value, definitions)):
+            if value.id not in found.held or value.id in asked:
+                continue
+            if not (free or _is_made(value, definitions)):
                 continue
             beside = [o for o in ops if id(o) in taken]
             if len(taken) != 1 or not beside or not is_inline_kind(beside[0]):

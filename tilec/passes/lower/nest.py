@@ -309,7 +309,7 @@ class _Statements:
                 fragment = k.Fragment(name, value.type.dtype, axes)
                 context.out.append(k.Declare(fragment, None, span=op.span))
                 load = load_op(context, op, fragment, address, fast)
-                loop = k.TileLoop(axes, (), (load,), span=op.span)
+                loop = k.TileLoop(axes, (), (*body.prelude, load), span=op.span)
                 context.out.append(edges.filled_or_not(loop) if context.variant.filled else loop)
                 context.fragments[value.id] = fragment
                 return
