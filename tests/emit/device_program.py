@@ -186,6 +186,16 @@ def _collective() -> list[Driver]:
         "  out[i] = below + group_scan_offset<OpSum<int32_t>, 4>(total, scratch, warp, thread % 32);"
     )
     made.append(Driver("group_scan", "int32_t", "int8_t", "int32_t", body, True))
+    for name in ("combine_partials_before", "combine_partials_before_by_lanes"):
+        body = (
+            "__shared__ int32_t scratch[4];\n  "
+            + place
+            + "const int32_t total = lane_reduce<OpSum<int32_t>, 32>(xs[i]);\n"
+            "  if (thread % 32 == 0) scratch[warp] = total;\n  __syncthreads();\n"
+            "  const int32_t before = lane_scan_before<OpSum<int32_t>, 32>(xs[i]);\n"
+            f"  out[i] = before + {name}<OpSum<int32_t>, 4>(scratch, warp);"
+        )
+        made.append(Driver(name, "int32_t", "int8_t", "int32_t", body, True))
     # The 128 elements of a CTA in reverse, through its shared memory.
     body = (
         "struct Shared {\n    SharedArray<float, 128> row;\n  };\n  auto& shared = cta_shared<Shared>();\n"

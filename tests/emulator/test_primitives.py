@@ -81,7 +81,7 @@ def test_a_warp_with_fewer_lanes() -> None:
 
 def test_reductions_and_scans() -> None:
     x = np.random.default_rng(1).integers(-50, 50, 64).astype(np.int32)
-    y = np.zeros(256, np.int32)
+    y = np.zeros(448, np.int32)
     body = """const int* xs, int* y
 struct Shared {
   SharedArray<int, 2> partial;
@@ -99,14 +99,23 @@ store_element(y + 64 + i, lane_reduce<OpMax<int>, 4, 8>(x));
 const int below = lane_scan<OpSum<int>, 32>(x);
 store_element(y + 128 + i, below + group_scan_offset<OpSum<int>, 2>(sum, shared.scratch, warp, lane));
 const int slot = group_reduce_slots<OpSum<int>, 2, 8>(lane_reduce<OpSum<int>, 4, 8>(x), shared.slots, warp, lane % 8, lane < 8);
-store_element(y + 192 + i, slot);"""
+store_element(y + 192 + i, slot);
+const int before = lane_scan_before<OpSum<int>, 32>(x);
+store_element(y + 256 + i, before + combine_partials_before<OpSum<int>, 2>(shared.partial, warp));
+store_element(y + 320 + i, before + combine_partials_before_by_lanes<OpSum<int>, 2>(shared.partial, warp));
+store_element(y + 384 + i, lane_scan_before<OpMax<int>, 4, 8>(x));"""
     run(body, x, y, block=64)
     assert set(y[:64]) == {x.sum()}
     by_column = x.reshape(2, 4, 8)
     expected = np.broadcast_to(by_column.max(1, keepdims=True), (2, 4, 8)).reshape(64)
     np.testing.assert_array_equal(y[64:128], expected)
     np.testing.assert_array_equal(y[128:192], np.cumsum(x))
-    np.testing.assert_array_equal(y[192:], np.tile(by_column.sum((0, 1)), 8))
+    np.testing.assert_array_equal(y[192:256], np.tile(by_column.sum((0, 1)), 8))
+    for first in (256, 320):
+        np.testing.assert_array_equal(y[first : first + 64], np.cumsum(x) - x)
+    least = np.full((2, 1, 8), np.iinfo(np.int32).min)
+    before = np.concatenate([least, np.maximum.accumulate(by_column, 1)[:, :3]], axis=1)
+    np.testing.assert_array_equal(y[384:], before.reshape(64))
 
 
 def test_reductions_that_do_not_commute_keep_the_order() -> None:

@@ -161,7 +161,11 @@ def test_reductions_with_slots_order_and_flags(library: Library) -> None:
 
     whole = np.arange(512, dtype=np.int32) * 7 % 1000
     got = library.run("group_scan", 512, whole, np.empty_like(whole))
-    assert np.array_equal(got, np.cumsum(whole.reshape(4, 128), axis=1).ravel())
+    through = np.cumsum(whole.reshape(4, 128), axis=1).ravel()
+    assert np.array_equal(got, through)
+    for name in ("combine_partials_before", "combine_partials_before_by_lanes"):
+        got = library.run(name, 512, whole, np.empty_like(whole))
+        assert np.array_equal(got, through - whole)
 
     words = np.random.default_rng(9).integers(0, 1 << 31, 512).astype(np.uint32)
     got = library.run("ordered", 512, words, np.empty_like(words))

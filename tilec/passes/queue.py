@@ -63,6 +63,15 @@ def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
     if not syncs or not reads:
         return kernel
     buffer = k.SharedBuffer(_free(kernel), I32, 1, "the next instance")
+    # nobody may arrive again, as whole meetings do, before it has waited
+    meetings = [
+        n
+        for n, op in enumerate(body)
+        if any(isinstance(x, k.CtaSync) and x.cluster for x in _all((op,)))
+    ]
+    if any(n < wait for n in meetings):
+        return kernel
+    done = max(reads[-1], *meetings) + 1
     compute = next((n for n, op in enumerate(body) if _computes(op)), wait)
     first = min(compute, wait)
     turn = (
@@ -73,8 +82,9 @@ def _run(kernel: k.Kernel, counter: str) -> k.Kernel:
         e.AnnounceItem(buffer.name),
         *body[wait + 1 : reads[-1] + 1],
         e.TakeItem(buffer.name),
+        *body[reads[-1] + 1 : done],
         e.ClusterArrive(memory=True),
-        *body[reads[-1] + 1 :],
+        *body[done:],
     )
     queue = e.InstanceQueue(counter, turn)
     whole = (e.ClusterArrive(memory=True), queue, e.ClusterWait(memory=True))
