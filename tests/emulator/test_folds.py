@@ -59,7 +59,7 @@ def written(folder: Path, text: str) -> str:
 @pytest.mark.parametrize("text", [WELFORD.format(t="bf16"), WELFORD.format(t="f32"), LAST])
 def test_rows_of_every_length(tmp_path: Path, text: str) -> None:
     file = written(tmp_path, text)
-    for columns in (1, 40, 513, 1000, 4096):
+    for columns in (1, 513, 4096):
         settings = (f"R={5 if columns < 1000 else 2}", f"C={columns}")
         found = outcomes(tmp_path, file=file, settings=settings, arch="sm_90")
         assert [o["status"] for o in found] == ["ok"], columns

@@ -67,7 +67,7 @@ def written(folder: Path, text: str) -> str:
 def test_rows_of_every_length(tmp_path: Path, t: str, a: str, op: str, c: str) -> None:
     """Rows of a part of a warp, of several in a CTA, of several warps and steps, that begin anywhere."""
     file = written(tmp_path, ROWS.format(t=t, a=a, op=op, c=c, most=4096))
-    for columns in (1, 40, 64, 513, 1000, 4096):
+    for columns in (1, 64, 1000, 4096):
         settings = (f"R={5 if columns < 1000 else 2}", f"C={columns}")
         found = outcomes(tmp_path, file=file, settings=settings, arch="sm_90")
         assert [o["status"] for o in found] == ["ok"], columns

@@ -232,6 +232,11 @@ class Laboratory:
         for one in variant_sizes(program, target):
             bound = bind_sizes(plan, {}, {**scalars, **one.dims})
             found.append(replace(bound, offsets=one.offsets))
+        # the subject's own sizes reach the variants for operands that begin elsewhere too
+        elsewhere = [s.offsets for s in found if s.offsets][:1]
+        found += [
+            replace(s, offsets=offsets) for offsets in elsewhere for s in found if not s.offsets
+        ][: len(self.subject.sizes)]
         for dims in ragged_sizes(program):
             found.append(bind_sizes(plan, {}, {**scalars, **dims}))
         found += [

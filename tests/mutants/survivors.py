@@ -79,7 +79,7 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"phase not waited for",
-        r"attention_kernel: line 0: [kv]_full$",
+        r"attention_kernel(_wide)?: line 0: [kv]_full$",
         "turns keep warpgroups within a trip of each other: a slot of a ring of three or more that is given back early is counted where it "
         "belongs",
     ),
