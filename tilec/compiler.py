@@ -7,10 +7,19 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from tilec.attempts import (
+    beside_warpgroups,
+    chosen_attempts,
+    has_products,
+    is_uneven,
+    slots_of_warps,
+    suits_warpgroups,
+    table_attempts,
+)
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
-from tilec.targets.table import DEFAULT_ARCH, PRODUCT_TILES, TARGETS, WARP_TILES
+from tilec.targets.table import DEFAULT_ARCH, TARGETS, WARP_TILES
 
 if TYPE_CHECKING:
     from tilec.dispatching import Tuned
@@ -76,7 +85,7 @@ def analyse_file(
             continue
         elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
         candidate, program, trial = None, None, Sink()
-        attempts = _table_attempts(arch, smaller)
+        attempts = table_attempts(arch, smaller)
         asked = suited = False
         shallow: tuple[Program, Candidate, Sink] | None = None
         while attempts:
@@ -95,21 +104,21 @@ def analyse_file(
                 break
             candidate = candidate.with_choice((choices or {}).get(item.name, {}))
             program = analyse(files, item, files.main, candidate, trial)
-            if program is None or not (_tiles_are_open(candidate) and _has_products(program)):
+            if program is None or not (_tiles_are_open(candidate) and has_products(program)):
                 break
-            others = [] if asked else _chosen_attempts(program, arch, candidate, smaller)
+            others = [] if asked else chosen_attempts(program, arch, candidate, smaller)
             asked = True
             if others:
                 attempts = others
                 continue
-            if attempt.uneven and not _is_uneven(program):
+            if attempt.uneven and not is_uneven(program):
                 continue
             if attempt.warps:
-                room = _slots(program, arch, candidate)
+                room = slots_of_warps(program, arch, candidate)
                 if room > 1:
                     break
                 shallow = shallow or ((program, candidate, trial) if room else None)
-            elif _suits(program, arch, candidate, attempt.streams, attempt.shared):
+            elif suits_warpgroups(program, arch, candidate, attempt.streams, attempt.shared):
                 suited = True
                 break
         else:
@@ -121,15 +130,17 @@ def analyse_file(
             if attempt.shared:
                 # beside tiles for several CTAs those that one has by itself
                 alone = (again(x.tiles, x.chosen) for x in attempts if x.streams)
-                general = next((x for x in alone if x and _suits(x[0], arch, x[1], True)), None)
+                general = next(
+                    (x for x in alone if x and suits_warpgroups(x[0], arch, x[1], True)), None
+                )
             elif not attempt.streams:
-                general = _general(again, arch, smaller)
+                general = beside_warpgroups(again, arch, smaller)
                 if general is not None and general[1].values == candidate.values:
                     general = None
             if attempt.uneven:
                 others = [x for x in attempts if not x.uneven and not x.warps]
                 tilings = (again(x.tiles) for x in others)
-                wide = next((x for x in tilings if x and _suits(x[0], arch, x[1])), None)
+                wide = next((x for x in tilings if x and suits_warpgroups(x[0], arch, x[1])), None)
                 if wide is not None and wide[1].values == candidate.values:
                     wide = None
         for diagnostic in trial.diagnostics:
@@ -168,106 +179,6 @@ def _with_tiles(
 def _tiles_are_open(candidate: Candidate) -> bool:
     """Whether some tile size is `auto`."""
     return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
-
-
-def _has_products(program: Program) -> bool:
-    from tilec.ir.tile_ir import Dot
-    from tilec.passes.uses import all_ops
-
-    return any(isinstance(op, Dot) for nest in program.nests for op in all_ops(nest.body))
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """`auto` tile sizes to try: those of a table, and some by name that go before them; `streams`: for a side that is short."""
-
-    tiles: Sequence[int]
-    chosen: Mapping[str, int] = field(default_factory=dict)
-    streams: bool = False
-    shared: bool = False
-    """for a form in which CTAs share the consumed axis"""
-    uneven: bool = False
-    """for chained products that take longer for some instances than for others"""
-    warps: bool = False
-    """for products of warps"""
-
-
-def _warp_attempts(smaller: int) -> list[_Attempt]:
-    """The tile sizes of products of warps, less the largest `smaller`."""
-    return [_Attempt(tiles, warps=True) for tiles in WARP_TILES[smaller:]]
-
-
-def _table_attempts(arch: str, smaller: int = 0) -> list[_Attempt]:
-    target = TARGETS[arch]
-    uneven = [_Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
-    tables = [_Attempt(tiles) for tiles in target.product_tiles]
-    return [*uneven, *tables, *_warp_attempts(smaller)]
-
-
-def _is_uneven(program: Program) -> bool:
-    from tilec.passes.grid_order import uneven_chain
-
-    return uneven_chain(program)
-
-
-def _chosen_attempts(
-    program: Program, arch: str, candidate: Candidate, smaller: int
-) -> list[_Attempt]:
-    """All attempts, for what a program says of its products; [] where that changes nothing."""
-    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows, warp_tiles
-
-    target = TARGETS[arch]
-    few = [
-        _Attempt(target.product_tiles[0], x.tiles, True, x.shared)
-        for x in few_rows(program, target)
-    ]
-    ranked = [
-        _Attempt(PRODUCT_TILES, x, warps=True)
-        for x in warp_tiles(program, target, candidate)
-        if not smaller
-    ]
-    consumed = consumed_axis(program)
-    scaled = {}
-    if consumed is not None and consumed[1] != TABLE_BITS:
-        scaled = {consumed[0]: TABLE_BITS / consumed[1]}
-    if not few and not ranked and not scaled:
-        return []
-    rest = [a for a in _table_attempts(arch) if not a.warps]
-    rest = [replace(a, chosen={n: int(a.tiles[-1] * x) for n, x in scaled.items()}) for a in rest]
-    return [*few, *rest, *ranked, *_warp_attempts(smaller)]
-
-
-def _general(
-    again: Callable[[Sequence[int]], tuple[Program, Candidate] | None], arch: str, smaller: int
-) -> tuple[Program, Candidate] | None:
-    """The program of the variants beside products of warpgroups: with the first tile sizes of warps that have room, else the first. `again`
-    gives the program with other tile sizes."""
-    first: tuple[Program, Candidate] | None = None
-    for attempt in _warp_attempts(smaller):
-        found = again(attempt.tiles)
-        if found is None:
-            continue
-        first = first or found
-        if _slots(found[0], arch, found[1]) > 1:
-            return found
-    return first
-
-
-def _suits(
-    program: Program, arch: str, candidate: Candidate, streams: bool = False, shared: bool = False
-) -> bool:
-    """Whether the target's products of warpgroups take a program with its tile sizes, `streams` with rings for operands that are read
-    once, `shared` with a consumed axis that CTAs share."""
-    from tilec.passes.pipeline import suits
-
-    return suits(program, TARGETS[arch], candidate, streams, shared)
-
-
-def _slots(program: Program, arch: str, candidate: Candidate) -> int:
-    """Slots of rings that its products of warps have room for, at most two."""
-    from tilec.passes.pipeline import slots
-
-    return slots(program, TARGETS[arch], candidate)
 
 
 def compile_file(
@@ -437,7 +348,7 @@ def _other_tiles(
     choices: Mapping[str, Choice] | None,
 ) -> dict[str, list[AnalysedKernel]]:
     """The kernels for the other architectures, whose `auto` tile sizes of products are their own."""
-    if not any(_tiles_are_open(one.candidate) and _has_products(one.program) for one in found):
+    if not any(_tiles_are_open(one.candidate) and has_products(one.program) for one in found):
         return {}
     return {
         arch: analyse_file(path, kernel=kernel, defines=defines, choices=choices, arch=arch)[1]
@@ -474,7 +385,7 @@ def _launchers_apart(kernel: str, split: Mapping[str, Dispatch] | None) -> list[
     if split is None or kernel not in split:
         return []
     numbers = range(1, len(split[kernel].choices) + 1)
-    names = [f"{kernel}_general", *(f"{kernel}_tuned{n}" for n in numbers)]
+    names = [f"{kernel}beside_warpgroups", *(f"{kernel}_tuned{n}" for n in numbers)]
     return [*names, *(f"{n}_error" for n in names)]
 
 

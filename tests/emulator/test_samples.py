@@ -65,6 +65,7 @@ PRODUCTS = [
     ("gemm_bias_relu", "gemm_bias_relu"),
     ("attention", "attention"),
     ("attention_variants", "packed"),
+    ("conv2d", "conv2d"),
     ("decode", "flash_decode"),
     ("matrix_vector_and_groups", "gemm_split_k"),
     ("matrix_vector_and_groups", "moe_swiglu"),
@@ -85,6 +86,22 @@ def test_products_verify_at_ragged_sizes(sizes: tuple[str, ...], tmp_path: Path)
     file = str(SAMPLES / "gemm.tile")
     found = outcomes(tmp_path, file=file, settings=sizes, chaos=3)
     assert [o["status"] for o in found] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("defines", "sizes"),
+    [
+        (("STRIDE=2", "PAD=0", "R=2", "S=5"), ("N=2", "H=9", "W=70", "C=24", "K=40")),
+        (("STRIDE=3", "PAD=2", "R=1", "S=1"), ("N=1", "H=4", "W=5", "C=7", "K=3")),
+        (("PAD=4",), ("N=1", "H=1", "W=1", "C=8", "K=8")),
+    ],
+)
+def test_convolutions_of_other_shapes(
+    defines: tuple[str, ...], sizes: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = str(SAMPLES / "conv2d.tile")
+    found = outcomes(tmp_path, file=file, defines=defines, settings=sizes, arch="sm_80")
+    assert [o["status"] for o in found] == ["ok"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
