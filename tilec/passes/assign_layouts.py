@@ -28,7 +28,9 @@ from tilec.passes.axis_names import axis_names
 from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
+    MANY_THREADS,
     REGISTERS_OF_LONG_WALKS,
+    REGISTERS_OF_WARPS,
     SCANNED_WORDS,
     Transport,
     cluster_levels,
@@ -562,6 +564,8 @@ class Assignment:
             several = sum(isinstance(op, t.Store) for op in self.ops) > 1
             own = (level.words, row_steps, len(self._streamed()), window, self._fills(level))
             registers = registers_of_rows(*own, self.target.row_registers_of_stores * several)
+            if window and self._fills(level) and len(self._streamed()) > 1:
+                registers += REGISTERS_OF_WARPS if level.threads >= MANY_THREADS else 0
         else:
             passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)

@@ -85,6 +85,11 @@ FILLED_STREAMS = range(3, 5)
 """Rows read and written with which a CTA gains by a walk without masks: it loads nothing ahead where only the row itself is read, and
 has no registers for what more than four have under way, of wide elements more than three."""
 
+MANY_THREADS = 256
+REGISTERS_OF_WARPS = 1
+"""More of them for windows with walks of their own and two streams or more, where so many threads combine what eight warps or more have
+found; measured with ptxas."""
+
 INNER_STEPS = 5
 """Vectors that a thread holds of a window, from which on those between the first and the last have walks of their own."""
 
