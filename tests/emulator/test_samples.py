@@ -296,3 +296,15 @@ def test_the_command_line_says_what_belongs_to_the_emulator() -> None:
         with pytest.raises(TileError) as caught:
             run_files(request)
         assert caught.value.diagnostics[0].code == "E0709"
+
+
+def test_an_index_out_of_range_is_a_fault_of_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel is stopped first, and would have us say that tilec is wrong."""
+    text = "kernel k[B = 32](x: f32[R, C]) -> y: f32[R, C]:\n    for r, c in parallel(R, C by B):\n        y[r, c] = x[r - 1, c]\n"
+    path = tmp_path / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    found = outcomes(tmp_path, file=str(path), settings=("R=3", "C=40"))
+    assert [o["status"] for o in found] == ["failed"]
+    assert "error[E0902]: index -1 of dimension 0 of `x`" in capsys.readouterr().err
