@@ -53,6 +53,7 @@ def words(axes: Axes, products: Products) -> int:
     )
     operands = max(_operands(axes, products, plan) for plan in products.plans.values())
     besides = products.target.product_registers_besides
+    besides += products.target.chained_registers_besides if packed else 0
     return products.accumulators + packed + operands + besides
 
 

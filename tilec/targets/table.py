@@ -77,6 +77,8 @@ class Target:
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
     """the same for a product beside its accumulators and operands"""
+    chained_registers_besides: int = 0
+    """more of them where a product's left operand stays in registers; measured with ptxas"""
     consumer_registers_besides: int = 30
     """the same for a thread of a consumer of tiles that a producer brings, beside accumulators and packed operands: fewer spill"""
     role_registers: Mapping[int, tuple[int, int]] = field(default_factory=dict, hash=False)
@@ -180,7 +182,7 @@ TARGETS: dict[str, Target] = {
                product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), shared_stream_tiles=((128, 64),), bytes_under_way=80 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, window_registers=48, product_registers_besides=72, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
+        Target("sm_100", 100, window_registers=48, product_registers_besides=48, chained_registers_besides=24, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
         Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
         Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
     )
