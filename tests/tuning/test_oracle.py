@@ -189,3 +189,20 @@ def test_a_candidate_that_rounds_other_numbers_has_its_own_bounds(
     assert "1 of 40 elements" in judged.judge_as(other, outputs)
     exact = prepare_oracle(case, Tolerance(atol=0.001))
     assert exact.judge_as(other, outputs) == exact.judge(outputs) != ""
+
+
+def test_what_a_tolerance_was_written_for_is_not_judged_by_bounds() -> None:
+    """Two comparisons of one output: the one within a tolerance holds for every candidate."""
+    text = PARTS.replace(
+        "    check y == sum(x, axis=1)\n",
+        "    check y == sum(x, axis=1)\n    check within atol 0.001:\n        y == sum(x, axis=1)\n",
+    )
+    case = case_of(text, R=40, C=32)
+    halves = np.float32(6.2) + np.arange(40, dtype=np.float32)[:, None] / 64
+    case.arrays["x"][:, :16] = halves
+    case.arrays["x"][:, 16:] = -halves - np.float32(0.01)
+    setup = SimpleNamespace(file="a.tile", kernel="parts", defines={}, arch="sm_90")
+    other = chosen_case(setup, case, {"BC": 16})  # type: ignore[arg-type]
+    outputs = right(other)
+    judged = prepare_oracle(case, Tolerance())
+    assert judged.judge_as(other, outputs) == judged.judge(outputs) != ""

@@ -8,7 +8,7 @@
     launcher
 
 Bodies are templates or inline, so that nvcc compiles those alone that an entry point calls; its machine code is the same in either text.
-Two entry points of the twelve of `samples/gemm.tile` for sm_90a take nvcc a fifth of the time of all.
+Two entry points of a file with twelve take nvcc a fifth of the time of all.
 """
 
 from __future__ import annotations

@@ -310,9 +310,7 @@ class Assignment:
                 if value.id not in self.placement.held or value.type.rank == 0:
                     continue
                 if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
-                    bits = value.type.dtype.bits
-                    bits = bits if isinstance(op, t.Load) else max(bits, 32)
-                    words += max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
+                    words += _held(op, value, width)
                     words += SCANNED_WORDS * isinstance(op, t.Scan)
             if isinstance(op, t.ReduceWith) and any(
                 c is not None and c in self.slots[0] for c in self.axes.of_value(op.args[0])
@@ -327,15 +325,13 @@ class Assignment:
             for value in op.outs:
                 if value.id not in self.placement.held or value.type.rank == 0:
                     continue
-                bits = value.type.dtype.bits
-                bits = bits if isinstance(op, t.Load) else max(bits, 32)
                 count, vector = 1, 1
                 for found in self.axes.of_value(value):
                     if found is not None:
                         layout = axes[found.number].layout
                         count *= layout.steps
                         vector = max(vector, layout.vector)
-                total += count * (max(1, -(-vector * max(bits, 8) // 32)) + (vector == 1))
+                total += count * _held(op, value, vector)
         return total
 
     def _passing_words(self, width: int) -> int:
@@ -625,3 +621,9 @@ class Assignment:
             and not any(isinstance(term, t.AtTile | t.AtScalar) for term in op.access.terms)
             for op in self._streamed()
         )
+
+
+def _held(op: t.Op, value: t.Value, width: int) -> int:
+    """Registers for one vector of a held tile: data as loaded, computed ones in 32 bits at least; a single element has an address too."""
+    bits = value.type.dtype.bits if isinstance(op, t.Load) else max(value.type.dtype.bits, 32)
+    return max(1, -(-width * max(bits, 8) // 32)) + (width == 1)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tilec.forked import forked
 from tilec.ir import tile_ir as ir
+from tilec.ir.axis_groups import axis_groups
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
 from tilec.reference.arithmetic import Arithmetic
@@ -389,7 +390,7 @@ class Interpreter:
         new = [a.extent for a in op.out.type.axes]
         shape = tuple(self.number(e) for e in new)
         present: list[Mask] = [None] * len(new)
-        for before, after in _groups(old, new):
+        for before, after in axis_groups(old, new):
             wide_before = [n for n in before if old[n].constant != 1]
             wide_after = [n for n in after if new[n].constant != 1]
             if len(wide_before) == len(wide_after) == 1:
@@ -536,32 +537,3 @@ def _column(tile: Tile, axis: int, position: int) -> Tile:
     data = tile.data.take(position, axis)
     error = None if tile.error is None else tile.error.take(position, axis)
     return Tile(data, (None,) * data.ndim, error)
-
-
-def _groups(old: list[Sym], new: list[Sym]) -> list[tuple[list[int], list[int]]]:
-    """Runs of axes whose products agree, each as short as possible."""
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        width, height = _shortest(old[i:], new[j:])
-        groups.append((list(range(i, i + width)), list(range(j, j + height))))
-        i, j = i + width, j + height
-    return groups
-
-
-def _shortest(old: list[Sym], new: list[Sym]) -> tuple[int, int]:
-    """Lengths of the shortest prefixes with one product; everything where there are none."""
-    for total in range(1, len(old) + len(new) + 1):
-        for width in range(min(total, len(old)), -1, -1):
-            height = total - width
-            allowed = height <= len(new) and ((width and height) or not old or not new)
-            if allowed and _count(old[:width]) == _count(new[:height]):
-                return width, height
-    return len(old), len(new)
-
-
-def _count(extents: list[Sym]) -> Sym:
-    total = Sym.of(1)
-    for extent in extents:
-        total = total * extent
-    return total

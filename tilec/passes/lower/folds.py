@@ -8,13 +8,14 @@ lanes exchange theirs, and every thread folds what the warps left of each step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, apply_elementwise, not_compiled
 from tilec.passes.lower.context import Context, compute_type, converted

@@ -87,7 +87,9 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
             context.names.unique(result.name or f"{target.name}_at"), I32, target.axes
         )
         context.out.append(k.Declare(plain, None))
-        _each(context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op.span)
+        each_register(
+            context, plain, [k.Assign(plain, k.Apply("index_of", (final,), I32))], op.span
+        )
         target = plain
     if result.type.rank == 0:
         context.bind_scalar(result, k.Local(target.name, target.rep))
@@ -198,7 +200,7 @@ def _subject(context: Context, value: t.Value) -> str:
     return "tile"
 
 
-def _each(context: Context, target: k.Fragment, ops: list[k.Op], span: Span) -> None:
+def each_register(context: Context, target: k.Fragment, ops: list[k.Op], span: Span) -> None:
     """The ops for each register of a fragment."""
     if target.axes:
         context.out.append(k.TileLoop(target.axes, (), (k.Elements((), tuple(ops)),), span=span))
@@ -214,7 +216,7 @@ def _exchange(
     if partials == 1:
         return
     combined = push_partials(context, op.op, target, axis, digit, partials, op.span)
-    _each(context, target, [k.Assign(target, combined)], op.span)
+    each_register(context, target, [k.Assign(target, combined)], op.span)
 
 
 def _lanes(
@@ -225,7 +227,7 @@ def _lanes(
     if digit.divisor < 32:
         lanes = min(digit.radix, 32 // digit.divisor)
         named = axis.name if axis.layout.is_blocked else ""
-        _each(
+        each_register(
             context,
             target,
             [
@@ -295,7 +297,7 @@ def push_partials(
         store: k.Op = e.StoreCluster(name, k.Index(write, I32), current)
     else:
         store = k.StoreShared(name, k.Index(write, I32), current, guards)
-    _each(context, target, [store], span)
+    each_register(context, target, [store], span)
     by_lanes = level.ctas > 1 or (digit.divisor == 1 and partials >= MANY_PARTIALS)
     return k.WarpCombine(
         operation, name, k.Index(read, I32), k.Literal_(stride, I32), count, target.rep, by_lanes

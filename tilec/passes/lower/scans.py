@@ -18,7 +18,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, conjunction, hold_in
 from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.reductions import THREAD, push_partials
+from tilec.passes.lower.reductions import THREAD, each_register, push_partials
 from tilec.source.diagnostics import fail
 
 
@@ -116,7 +116,7 @@ def _before_vectors(
     if partials > 1:
         sums = k.Fragment(context.names.unique(f"{part.name}_total"), dtype, part.axes)
         context.out.append(k.Declare(sums, None, span=op.span))
-        _each(context, part, [k.Assign(sums, total), k.Assign(part, before)], op)
+        each_register(context, part, [k.Assign(sums, total), k.Assign(part, before)], op.span)
         combined = push_partials(context, op.op, sums, axis, digit, partials, op.span)
         place = THREAD // max(digit.divisor, 32) % partials
         total, before = combined, replace(combined, before=k.Index(place, I32))
@@ -135,9 +135,4 @@ def _before_vectors(
             k.Accumulate(part, op.op, k.Element(running, dtype)),
             k.Accumulate(running, op.op, k.Local(all_of_step, dtype)),
         ]
-    _each(context, part, ops, op)
-
-
-def _each(context: Context, part: k.Fragment, ops: list[k.Op], op: t.Scan) -> None:
-    """The ops for each register of `part`."""
-    context.out.append(k.TileLoop(part.axes, (), (k.Elements((), tuple(ops)),), span=op.span))
+    each_register(context, part, ops, op.span)

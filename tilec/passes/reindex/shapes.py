@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.ir.axis_groups import axis_groups
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 
@@ -31,16 +32,12 @@ class Shape:
     def between(old: Sequence[Sym], new: Sequence[Sym]) -> Shape:
         """The shortest groups."""
         groups: list[Group] = []
-        i = j = 0
-        while i < len(old) or j < len(new):
-            width, height = _shortest(old[i:], new[j:])
-            before, after = range(i, i + width), range(j, j + height)
+        for before, after in axis_groups(old, new):
             wide = (
                 [old[n] for n in before if old[n] != ONE],
                 [new[n] for n in after if new[n] != ONE],
             )
             groups.append(Group(tuple(before), tuple(after), wide[0] == wide[1]))
-            i, j = i + width, j + height
         return Shape(tuple(new), tuple(groups))
 
     @property
@@ -51,21 +48,3 @@ class Shape:
     def group_of(self, old: int) -> Group:
         """The group of an old axis."""
         return next(g for g in self.groups if old in g.old)
-
-
-def _shortest(old: Sequence[Sym], new: Sequence[Sym]) -> tuple[int, int]:
-    """Lengths of the shortest prefixes with one product; everything where there are none."""
-    for total in range(1, len(old) + len(new) + 1):
-        for width in range(min(total, len(old)), -1, -1):
-            height = total - width
-            allowed = height <= len(new) and ((width and height) or not old or not new)
-            if allowed and _count(old[:width]) == _count(new[:height]):
-                return width, height
-    return len(old), len(new)
-
-
-def _count(extents: Sequence[Sym]) -> Sym:
-    total = ONE
-    for extent in extents:
-        total = total * extent
-    return total
