@@ -26,6 +26,7 @@ from tilec.passes.skip_dead import left_of
 from tilec.passes.splitting import Split, plan_split
 from tilec.passes.swap import WARPGROUP_ROWS, is_across, is_turned, only_loaded, sides_of, swaps
 from tilec.passes.uses import Definitions, all_ops, running_sum
+from tilec.targets.occupancy import WARPGROUP
 from tilec.targets.table import Product, Target
 
 TYPE_NAMES: dict[DType, str] = {
@@ -36,8 +37,6 @@ TYPE_NAMES: dict[DType, str] = {
 TRANSPOSABLE = frozenset({"bf16", "f16"})
 """Operands that may lie with their consumed axis along rows."""
 
-WARPGROUP = 128
-"""Threads of a warpgroup."""
 WIDEST_PIECE = 256
 """Columns of one instruction."""
 PIECE_BESIDES = 26

@@ -17,10 +17,8 @@ from tilec.passes.channels import Channel
 from tilec.passes.products import Products, Staged
 from tilec.passes.reuse import Stream
 from tilec.passes.uses import Definitions, all_ops, running_sum
+from tilec.targets.occupancy import WARPGROUP
 from tilec.targets.table import Target
-
-WARPGROUP = 128
-"""Threads of a warpgroup."""
 
 
 @dataclass(frozen=True)

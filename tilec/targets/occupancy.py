@@ -16,6 +16,9 @@ Limiter = Literal["registers", "shared memory", "warps", "CTAs", "none"]
 """What holds the number of CTAs down; `none`: every warp slot is taken."""
 
 WARP = 32
+
+WARPGROUP = 128
+"""Threads of the four warps whose products are one instruction."""
 REGISTER_UNIT = 256
 """Registers that a warp is given at a time."""
 SHARED_RESERVE = 1024

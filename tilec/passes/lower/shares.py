@@ -16,7 +16,8 @@ from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.shares import AddShare, AwaitShare, ExpectShare, ReleaseShare, SendShare
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.context import Context
-from tilec.passes.splitting import WARPGROUP, Split
+from tilec.passes.splitting import Split
+from tilec.targets.occupancy import WARPGROUP
 
 RANK = Sym.of(Var("rank", "local"))
 """Number of the CTA in its cluster."""
