@@ -263,11 +263,31 @@ class Laboratory:
     # ---- mutants
 
     def kernels(self) -> Sequence[Any]:
-        """The kernels that some call launches; of those with roles the first alone, from which the others differ in their stores."""
+        """The kernels that some call launches, of an asynchronous subject those with roles."""
         launched = [low for low in self.kernel.lowered[self.subject.arch] if low.name in self.runs]
         if not self.subject.asynchronous:
             return launched
-        return [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)][:1]
+        return [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)]
+
+    def chosen(
+        self, of: Callable[[Any], Iterable[Mutant]] = mutants
+    ) -> Iterator[tuple[Any, list[Mutant]]]:
+        """Each of `kernels` with its mutants. Those with roles differ in their stores or tiles: what changes an op as in one
+        before is left out."""
+        seen: Counter[tuple[str, str]] = Counter()
+        for low in self.kernels():
+            found = list(of(low))
+            if self.subject.asynchronous:
+                before, seen = seen, Counter((m.kind, m.what) for m in found) | seen
+                met: Counter[tuple[str, str]] = Counter()
+                kept = []
+                for mutant in found:
+                    change = mutant.kind, mutant.what
+                    met[change] += 1
+                    if met[change] > before[change]:
+                        kept.append(mutant)
+                found = kept
+            yield low, found
 
     def verdicts(
         self,
@@ -279,8 +299,8 @@ class Laboratory:
         """The mutants `of` each kernel in order (every so many, at most `most`), run; of all batches of them the `part[0]`th of
         `part[1]` parts."""
         batches: list[tuple[str, list[Mutant]]] = []
-        for low in self.kernels():
-            chosen = list(of(low))[::every][:most]
+        for low, found in self.chosen(of):
+            chosen = found[::every][:most]
             batches += [(low.name, chosen[n : n + BATCH]) for n in range(0, len(chosen), BATCH)]
         number, parts = part
         batches = batches[len(batches) * number // parts : len(batches) * (number + 1) // parts]
