@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from tests.mutants.jobs import all_verdicts
 from tests.mutants.runs import Verdict
 from tests.mutants.subjects import SUBJECTS
 from tests.mutants.survivors import explanation
+from tilec.jobs.running import commit
 
 
 def main() -> int:
@@ -47,15 +47,12 @@ def main() -> int:
     for kind, count in sorted(kinds.items()):
         print(f"{kind:20} {noticed[kind]:5} of {count:5} noticed")
     if options.json:
-        ran = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
         document = {
             "command": shlex.join(["python", "-m", "tests.mutants", *sys.argv[1:]]),
             "mutants": len(found),
             "noticed": sum(noticed.values()),
             "seconds": round(time.time() - start),
-            "commit": ran.stdout.strip(),
+            "commit": commit(),
             "kinds": {kind: [noticed[kind], count] for kind, count in sorted(kinds.items())},
             "by": dict(sorted(Counter(v.noticed for v in found if v.noticed).items())),
             "survivors": [
