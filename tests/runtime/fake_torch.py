@@ -81,6 +81,9 @@ class Tensor:
     def select(self, axis: int, index: int) -> Tensor:
         return Tensor(np.take(self.data, index, axis=axis))
 
+    def narrow(self, axis: int, start: int, length: int) -> Tensor:
+        return Tensor(np.take(self.data, range(start, start + length), axis=axis))
+
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
         steps = tuple(s * self.data.itemsize for s in strides)
         return Tensor(np.lib.stride_tricks.as_strided(self.data, shape, steps))
@@ -159,6 +162,23 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
     return Tensor(found.astype(a.data.dtype))
 
 
+def _sort(x: Tensor, dim: int, descending: bool, stable: bool) -> Any:
+    assert descending and stable
+    places = np.argsort(-x.data.astype(np.float64), axis=dim, kind="stable")
+    return SimpleNamespace(
+        values=Tensor(np.take_along_axis(x.data, places, dim)), indices=Tensor(places)
+    )
+
+
+def _topk(x: Tensor, k: int, dim: int) -> Any:
+    """Of equal elements the last one first, as PyTorch may."""
+    places = np.flip(np.argsort(x.data.astype(np.float64), axis=dim, kind="stable"), dim)
+    places = np.take(places, range(k), axis=dim)
+    return SimpleNamespace(
+        values=Tensor(np.take_along_axis(x.data, places, dim)), indices=Tensor(places)
+    )
+
+
 def fake_torch(memory: Callable[[int, int], np.ndarray] | None = None) -> SimpleNamespace:
     """The module. `memory` gives the bytes at an address of the fake driver."""
     cuda = SimpleNamespace(
@@ -223,6 +243,8 @@ def fake_torch(memory: Callable[[int, int], np.ndarray] | None = None) -> Simple
         sigmoid=_wide(lambda x: 1 / (1 + np.exp(-x))),
         argmax=lambda x, dim: Tensor(np.argmax(x.data, axis=dim)),
         cumsum=lambda x, dim: _wide(np.cumsum)(x, dim=dim),
+        sort=_sort,
+        topk=_topk,
         logical_not=lambda x: Tensor(~x.data),
         matmul=_matmul,
         promote_types=lambda a, b: a if a.numpy.itemsize >= b.numpy.itemsize else b,

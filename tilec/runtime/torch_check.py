@@ -437,10 +437,17 @@ class _Evaluation:
             case "topk":
                 axis = self.argument(call, "axis", 2)
                 count = int(self.argument(call, "k", 1))
-                found = torch.topk(values[0], count, dim=-1 if axis is None else int(axis))
-                return found.values, found.indices
+                return self.greatest(values[0], count, -1 if axis is None else int(axis))
             case _:
                 raise self.no(f"PyTorch has no form of `{name}` here", call.span)
+
+    def greatest(self, value: Any, count: int, axis: int) -> tuple[Any, Any]:
+        """The greatest elements and their places. What is compared takes the first of equal ones, which `torch.topk` leaves open."""
+        if not self.check.wide:
+            found = self.torch.topk(value, count, dim=axis)
+            return found.values, found.indices
+        found = self.torch.sort(value, dim=axis, descending=True, stable=True)
+        return found.values.narrow(axis, 0, count), found.indices.narrow(axis, 0, count)
 
     def mapped(self, name: str, value: Any, span: Span) -> Any:
         """A function of one argument."""
