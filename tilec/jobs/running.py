@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +74,9 @@ def run_files(request: RunRequest) -> int:
     requests = [replace(request, settings=s) for s in expand_settings(request.settings)]
     files = _files(request)
     with ExitStack() as stack:
+        # the first file is analysed while the driver starts
+        reader = stack.enter_context(ThreadPoolExecutor(1))
+        first = reader.submit(_analyse, requests[0], files[0])
         gpu, note = _device(request, stack)
         if request.bench and (gpu is None or isinstance(gpu, Emulator)):
             raise fail("E0812", "`--bench` needs a GPU", note=note)
@@ -80,9 +84,10 @@ def run_files(request: RunRequest) -> int:
             sys.stderr.write(f"note: {note}\n")
         outcomes: list[Outcome] = []
         status = 0
-        for one, file in [(r, f) for f in files for r in requests]:
+        for n, (one, file) in enumerate([(r, f) for f in files for r in requests]):
             try:
-                outcomes += list(_run_file(one, file, gpu))
+                analysed = first.result() if n == 0 else _analyse(one, file)
+                outcomes += list(_run_file(one, file, gpu, analysed))
             except TileError as error:
                 _show(request, error)
                 status = max(status, error.exit_code)
@@ -200,13 +205,14 @@ def _emulator(request: RunRequest) -> Emulator:
     )
 
 
-def _run_file(request: RunRequest, file: str, gpu: Gpu | Emulator | None) -> Iterator[Outcome]:
+def _run_file(
+    request: RunRequest, file: str, gpu: Gpu | Emulator | None, analysed: CompiledFile
+) -> Iterator[Outcome]:
     from tilec.emulator.machine import Emulator
     from tilec.runtime.kernel_run import KernelRunner
     from tilec.syntax.loading import load
 
     required = parse_required(request.required)
-    analysed = _analyse(request, file)
     _check_settings(request, analysed)
     files = load(file)
 
