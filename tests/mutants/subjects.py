@@ -22,14 +22,21 @@ _STEPS = _define(BM=32, BN=32, BK=32)
 """Two steps a trip: operands are read ahead across trips."""
 
 _GEMM_SIZES = _sizes(
-    {"M": 40, "N": 72, "K": 104}, {"M": 33, "N": 37, "K": 83}, {"M": 40, "N": 40, "K": 8}
+    {"M": 40, "N": 72, "K": 104},
+    {"M": 33, "N": 37, "K": 83},
+    {"M": 40, "N": 40, "K": 8},
+    {"M": 33, "N": 37, "K": 7},  # the first slots are filled with edges
 )
 _STEPS_SIZES = _sizes(
     {"M": 40, "N": 72, "K": 208},
     {"M": 33, "N": 37, "K": 163},
+    {"M": 33, "N": 37, "K": 7},
     {"M": 40, "N": 40, "K": 8},
     {"M": 8, "N": 8, "K": 0},
 )
+
+_LONGEST_ROWS = {"R": 3, "C": 65535}
+"""Rows that reach past all steps but the last one of the longest level."""
 
 SUBJECTS = (
     Subject("vector_add.tile", "vector_add"),
@@ -45,8 +52,18 @@ SUBJECTS = (
         _define(BC=256),
         sizes=_sizes({"R": 3, "C": 520}, {"R": 3, "C": 1003}),
     ),
-    Subject("norms.tile", "layer_norm", scalars=_pairs(eps=1e-5)),
-    Subject("norms.tile", "rms_norm_residual", scalars=_pairs(eps=1e-6)),
+    Subject(
+        "norms.tile",
+        "layer_norm",
+        scalars=_pairs(eps=1e-5),
+        sizes=_sizes(_LONGEST_ROWS),
+    ),
+    Subject(
+        "norms.tile",
+        "rms_norm_residual",
+        scalars=_pairs(eps=1e-6),
+        sizes=_sizes(_LONGEST_ROWS),
+    ),
     Subject(
         "matrix_vector_and_groups.tile",
         "gemv",

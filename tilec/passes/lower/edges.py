@@ -179,7 +179,7 @@ def _whole(op: k.Op) -> k.Op:
         case k.Elements():
             return replace(op, guards=())
         case w.LoadShifted():
-            return replace(op, whole=True)
+            return replace(op, count=None, whole=True)
         case w.StoreWindow():
             return k.StoreVector(
                 op.source, op.rep, op.pointer, op.offset, True, op.guards, span=op.span
