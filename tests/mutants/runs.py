@@ -263,11 +263,16 @@ class Laboratory:
     # ---- mutants
 
     def kernels(self) -> Sequence[Any]:
-        """The kernels that some call launches, of an asynchronous subject those with roles."""
+        """The kernels that some call launches; of an asynchronous subject those with roles, first the one with the longest axes."""
         launched = [low for low in self.kernel.lowered[self.subject.arch] if low.name in self.runs]
         if not self.subject.asynchronous:
             return launched
-        return [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)]
+        roles = [low for low in launched if any(isinstance(op, a.Roles) for op in low.body)]
+        return sorted(roles, key=lambda low: -self._longest(low.name))
+
+    def _longest(self, name: str) -> int:
+        """The greatest dimension of the calls that launch a kernel."""
+        return max(max(run.case.sizes.dims.values()) for run in self.runs[name])
 
     def chosen(
         self, of: Callable[[Any], Iterable[Mutant]] = mutants
