@@ -162,6 +162,47 @@ def test_what_must_come_out_is_computed_while_nvcc_runs(runner, monkeypatch) -> 
     assert run.run(kernel, run.cases(kernel)[0]).status == "ok"
 
 
+TWO_CALLS = SOURCE.replace("    example cpu", "    example N = 2000, scale = 0.5\n    example cpu")
+
+
+def _calls_of_the_interpreter(runner, monkeypatch) -> tuple[list[str], list[str]]:
+    """Two calls of which the first waits for nvcc: the sizes that the interpreter computed by the time nvcc was done, and all."""
+    run, kernel = runner(source=TWO_CALLS)
+    computed: list[str] = []
+    second = threading.Event()
+    first: list[str] = []
+    built, known = kernel_run.compile_cubin, kernel_run.interpreter_bounds
+
+    def slow(*arguments, **options):
+        second.wait(1)
+        first.extend(computed)
+        return built(*arguments, **options)
+
+    def bounds(case):
+        found = known(case)
+        computed.append(str(case.sizes))
+        if len(computed) == 2:
+            second.set()
+        return found
+
+    monkeypatch.setattr(kernel_run, "compile_cubin", slow)
+    monkeypatch.setattr(kernel_run, "interpreter_bounds", bounds)
+    for sizes in run.cases(kernel):
+        assert run.run(kernel, sizes).status == "ok"
+    return first, computed
+
+
+def test_the_next_call_is_prepared_while_nvcc_runs(runner, monkeypatch) -> None:
+    first, computed = _calls_of_the_interpreter(runner, monkeypatch)
+    assert first == computed == ["N=1000 scale=0.5", "N=2000 scale=0.5"]
+
+
+def test_a_large_call_is_not_prepared_beside_another(runner, monkeypatch) -> None:
+    monkeypatch.setattr(kernel_run, "MOST_AHEAD", 2000 * 8 - 1)
+    first, computed = _calls_of_the_interpreter(runner, monkeypatch)
+    assert first == computed[:1] and computed == ["N=1000 scale=0.5", "N=2000 scale=0.5"]
+
+
 def test_a_text_that_nvcc_rejects_is_said(runner, monkeypatch) -> None:
     def rejects(*arguments, **options):
         raise TileError([Diagnostic("E7002", "nvcc rejects it", None)])
