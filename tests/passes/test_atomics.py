@@ -9,6 +9,7 @@ import pytest
 from tests.explain.compiled import kernels
 from tilec.compiler import compile_file
 from tilec.explain.walk import all_ops
+from tilec.explain.work import scopes
 from tilec.ir import kernel_ir as k
 from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.kernel_printer import print_kernel
@@ -144,3 +145,19 @@ def test_sums_of_columns(tmp_path: Path) -> None:
     first = variants(tmp_path, text, "sm_90")[0]
     (atomic,) = atomics(first)
     assert isinstance(atomic, AtomicVector) and atomic.bytes == 16 and atomic.guards
+
+
+def test_what_is_said_of_them(tmp_path: Path) -> None:
+    """The manifest's lines, and the bytes of the traffic: 16 at a time."""
+    path = tmp_path / "k.tile"
+    path.write_text(TILES.format(t="f32"), encoding="utf-8")
+    kernel = compile_file(str(path), archs=("sm_90",)).kernel("k")
+    first, last = kernel.manifest["targets"]["sm_90"]
+    assert "'vectors of 16 B'" in repr(first) and "'atomic add'" in repr(first)
+    assert "'vectors of 16 B'" not in repr(last) and "'atomic add'" in repr(last)
+    (vectors,), (elements,) = (
+        [t for _, work in scopes(one, "sm_90") for t in work.traffic if t.tensor == "out"]
+        for one in kernel.lowered["sm_90"]
+    )
+    assert (vectors.piece, elements.piece) == (16, 4) and vectors.store and elements.store
+    assert vectors.total == 16 * 64 * 4 * kernel.lowered["sm_90"][0].batch
