@@ -2,9 +2,9 @@
 
 usage: python bench/atomics.py [--out FILE] [--rounds N] [--build]
 
-The form with elements is what the compiler writes for a target without vectors of atomics: each thread adds its neighbours one by one.
-`anywhere` is the variant for tensors that begin at any element, in which neighbouring threads add neighbours. Every form is verified first,
-on small integers, whose sums are exact. `--build` only builds what the measurement loads.
+The form with elements is what the compiler writes for a target without vectors of atomics: neighbouring threads add neighbours. In
+results/atomics_first.json each thread added its neighbours one by one instead. `anywhere` is the variant for tensors that begin at any
+element. Every form is verified first, on small integers, whose sums are exact. `--build` only builds what the measurement loads.
 """
 
 from __future__ import annotations

@@ -46,12 +46,14 @@ def atomics(kernel: k.Kernel) -> list[Atomic]:
     return [op for op in all_ops(kernel.body) if isinstance(op, Atomic)]
 
 
+def bytes_of(kernel: k.Kernel) -> set[int]:
+    """Bytes that an instruction of its atomics takes, 0 for single elements."""
+    return {op.bytes if isinstance(op, AtomicVector) else 0 for op in atomics(kernel)}
+
+
 def widths(folder: Path, text: str, arch: str) -> list[set[int]]:
-    """Bytes that an instruction of each variant's atomics takes, 0 for single elements."""
-    return [
-        {op.bytes if isinstance(op, AtomicVector) else 0 for op in atomics(kernel)}
-        for kernel in variants(folder, text, arch)
-    ]
+    """`bytes_of` each variant."""
+    return [bytes_of(kernel) for kernel in variants(folder, text, arch)]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +67,23 @@ def widths(folder: Path, text: str, arch: str) -> list[set[int]]:
 )
 def test_the_target_says_how_wide(tmp_path: Path, dtype: str, arch: str, width: int) -> None:
     for text in (ROWS.format(t=dtype, op="add"), TILES.format(t=dtype)):
-        first, *_, last = widths(tmp_path, text, arch)
-        assert (first, last) == ({width}, {0})
+        found = variants(tmp_path, text, arch)
+        first, last = found[0], found[-1]
+        assert (bytes_of(first), bytes_of(last)) == ({width}, {0})
+        if not width:
+            # neighbours are in neighbouring threads
+            assert {axis.layout.vector for axis in first.axes} == {1}
+
+
+def test_a_few_atomics_leave_the_loads_their_vectors(tmp_path: Path) -> None:
+    """Sums over rows: what is loaded is much more."""
+    text = """kernel k[BR = 64, BC = 64](x: f32[R, C], inout y: f32[C]):
+    for i, j in parallel(R by BR, C by BC):
+        atomic_max(y[j], max(x[i, j], axis=0))
+"""
+    first = variants(tmp_path, text, "sm_90")[0]
+    assert bytes_of(first) == {0}
+    assert max(axis.layout.vector for axis in first.axes) == 4
 
 
 @pytest.mark.parametrize("op", ["max", "min"])

@@ -93,10 +93,11 @@ class Assignment:
         self.ops = list(all_ops(nest.body))
         accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store | t.Atomic)]
         self.accesses = [op for op in accesses if self._most_elements(op) > 1]
+        """those that may move vectors"""
         self.slots = slots_of(axes)
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
-        self.wide = self._width()
+        self.wide = self._width(accesses)
         self.transport: Transport = "aligned"
         self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
@@ -163,12 +164,14 @@ class Assignment:
         along = [op for op in self.accesses if self._runs_along_fast(op)]
         return window_of(self.program, self.nest, self.ops, along, self.wide)
 
-    def _width(self) -> int:
-        """Elements of a vector along the fast class: as many as each full-rank access that runs along it moves at once."""
+    def _width(self, accesses: list[t.Load | t.Store | t.Atomic]) -> int:
+        """Elements of a vector along the fast class: as many as each full-rank access that runs along it moves at once. Atomics of single
+        elements want neighbours in neighbouring threads: spread over four times as many sectors they take twice as long (measured on an
+        H200, bench/results/atomics_first.json), whatever loads beside them gain from vectors."""
         if self.fast is None:
             return 1
         best_rank, width = -1, 1
-        for op in self.accesses:
+        for op in accesses:
             if not self._runs_along_fast(op):
                 continue
             rank = access_rank(op.access)
