@@ -94,6 +94,21 @@ def test_small_integers_are_added_exactly(tmp_path: Path, dtype: Any, size: int)
     np.testing.assert_array_equal(out.astype(np.float64), expected)
 
 
+@pytest.mark.parametrize("size", [40, 41])
+def test_indices_out_of_range_add_nothing(tmp_path: Path, size: int) -> None:
+    kernel = tilec.compile(
+        written(tmp_path, TILES.format(t="f16")), device="cpu", arch="sm_90", BR=8, BC=32
+    )
+    at = np.array([0, 3, -1, 2, 4, -(2**31), 2**31 - 1, 3, 1], np.int32)
+    x = np.random.default_rng(4).integers(-4, 5, (9, size)).astype(np.float32)
+    out = np.ones((4, size), np.float16)
+    inside = (at >= 0) & (at < 4)
+    expected = np.ones((4, size))
+    np.add.at(expected, at[inside], 2 * x[inside])
+    kernel(x, at, out)
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_a_vector_is_one_request(tmp_path: Path) -> None:
     """A warp's request of 16 bytes a lane, in place of four of 4 bytes."""
     stores = {}
