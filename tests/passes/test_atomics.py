@@ -88,7 +88,7 @@ def test_a_few_atomics_leave_the_loads_their_vectors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["max", "min"])
 def test_extremes_take_elements(tmp_path: Path, op: str) -> None:
-    """Vectors of maxima lose a NaN, which wins in the language."""
+    """A NaN wins in the language; PTX does not say so of vectors."""
     for dtype in ("f32", "f16", "bf16"):
         text = ROWS.format(t=dtype, op=op)
         assert set().union(*widths(tmp_path, text, "sm_90")) == {0}

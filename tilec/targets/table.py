@@ -157,8 +157,8 @@ _SM90A = _SM90 + tuple(
 
 _PACKED_ATOMICS = {("add", F16): 4}
 _VECTOR_ATOMICS = {("add", F32): 16, ("add", F16): 16, ("add", BF16): 16}
-"""PTX ISA, `red`: pairs of f16 everywhere, vectors of 8 and 16 bytes and pairs of bf16 since sm_90. Its maxima and minima of 16-bit floats lose
-a NaN, which wins in the language."""
+"""PTX ISA, `red`: pairs of f16 everywhere, vectors of 8 and 16 bytes and pairs of bf16 since sm_90. Maxima and minima are left out: it has those of
+16-bit floats, and does not say what they make of a NaN, which wins in the language."""
 
 _BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
 _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
