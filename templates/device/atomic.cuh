@@ -1,4 +1,5 @@
-//! Atomics on global or shared memory. They give nothing back, so the compiler may emit reductions.
+//! Atomics on global memory, those of a float or an integer on shared memory too. They give nothing
+//! back, so the compiler may emit reductions.
 //@ primitive atomic_update includes <cstdint> <cstring> <type_traits>
 /// Replaces *p by update(*p) in one step, for T of 1 to 8 bytes; small ones through the aligned
 /// word around them. Stops early where the update changes nothing.
@@ -55,21 +56,150 @@ __device__ __forceinline__ void atomic_add(T* p, T x) {
 //@ end
 
 //@ primitive atomic_add_f16 extends atomic_add with f16_t
-/// red.add.noftz.f16: rounded to nearest even (PTX ISA, red).
+/// red.add.noftz.f16 on global memory: rounded to nearest even (PTX ISA, red).
 [[maybe_unused]] __device__ __forceinline__ void atomic_add(f16_t* p, f16_t x) {
-  asm volatile("red.relaxed.gpu.add.noftz.f16 [%0], %1;" : : "l"(p), "h"(x.bits) : "memory");
+  asm volatile("red.relaxed.gpu.global.add.noftz.f16 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(p)), "h"(x.bits)
+               : "memory");
 }
 //@ end
 
 //@ primitive atomic_add_bf16 extends atomic_add with bf16_t needs atomic_update widen widen_bf16
 //@ needs float_to_bf16
-/// red.add.noftz.bf16 since sm_90, before it by compare and swap; rounded to nearest even.
+/// red.add.noftz.bf16 on global memory since sm_90, before it by compare and swap; rounded to
+/// nearest even.
 [[maybe_unused]] __device__ __forceinline__ void atomic_add(bf16_t* p, bf16_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("red.relaxed.gpu.add.noftz.bf16 [%0], %1;" : : "l"(p), "h"(x.bits) : "memory");
+  asm volatile("red.relaxed.gpu.global.add.noftz.bf16 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(p)), "h"(x.bits)
+               : "memory");
 #else
   atomic_update(p, [x](bf16_t seen) { return float_to_bf16(widen(seen) + widen(x)); });
 #endif
+}
+//@ end
+
+//@ primitive red_add needs atomic_add includes <cstdint>
+/// p[n] += x[n], each element in one step of its own, by one instruction on kWords words of global
+/// memory at a multiple of their size (PTX ISA, red: vectors since sm_90; before it one by one).
+template <int kWords>
+__device__ __forceinline__ void red_add(float* p, const uint32_t (&x)[kWords]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  static_assert(kWords == 2 || kWords == 4, "vectors of two or four floats");
+  if constexpr (kWords == 4) {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "f"(__uint_as_float(x[0])),
+                   "f"(__uint_as_float(x[1])), "f"(__uint_as_float(x[2])),
+                   "f"(__uint_as_float(x[3]))
+                 : "memory");
+  } else {
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "f"(__uint_as_float(x[0])),
+                   "f"(__uint_as_float(x[1]))
+                 : "memory");
+  }
+#else
+#pragma unroll
+  for (int n = 0; n < kWords; ++n) atomic_add(p + n, __uint_as_float(x[n]));
+#endif
+}
+//@ end
+
+//@ primitive red_add_f16 extends red_add with f16_t
+/// The same on pairs of f16, of which every architecture takes one at a time.
+template <int kWords>
+__device__ __forceinline__ void red_add(f16_t* p, const uint32_t (&x)[kWords]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr int kEach = kWords;
+#else
+  constexpr int kEach = 1;
+#endif
+#pragma unroll
+  for (int n = 0; n < kWords; n += kEach) {
+    const auto at = __cvta_generic_to_global(p + 2 * n);
+    if constexpr (kEach == 4) {
+      asm volatile("red.relaxed.gpu.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};"
+                   :
+                   : "l"(at), "r"(x[n]), "r"(x[n + 1]), "r"(x[n + 2]), "r"(x[n + 3])
+                   : "memory");
+    } else if constexpr (kEach == 2) {
+      asm volatile("red.relaxed.gpu.global.add.noftz.v2.f16x2 [%0], {%1, %2};"
+                   :
+                   : "l"(at), "r"(x[n]), "r"(x[n + 1])
+                   : "memory");
+    } else {
+      asm volatile("red.relaxed.gpu.global.add.noftz.f16x2 [%0], %1;"
+                   :
+                   : "l"(at), "r"(x[n])
+                   : "memory");
+    }
+  }
+}
+//@ end
+
+//@ primitive red_add_bf16 extends red_add with bf16_t needs atomic_add atomic_add_bf16
+/// The same on pairs of bf16, since sm_90 alone.
+template <int kWords>
+__device__ __forceinline__ void red_add(bf16_t* p, const uint32_t (&x)[kWords]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kWords == 4) {
+    asm volatile("red.relaxed.gpu.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("red.relaxed.gpu.global.add.noftz.v2.bf16x2 [%0], {%1, %2};"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(x[0]), "r"(x[1])
+                 : "memory");
+  } else {
+    asm volatile("red.relaxed.gpu.global.add.noftz.bf16x2 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(p)), "r"(x[0])
+                 : "memory");
+  }
+#else
+#pragma unroll
+  for (int n = 0; n < 2 * kWords; ++n) {
+    bf16_t one;
+    one.bits = static_cast<uint16_t>(x[n / 2] >> 16 * (n % 2));
+    atomic_add(p + n, one);
+  }
+#endif
+}
+//@ end
+
+//@ primitive atomic_add_vector needs Vector red_add includes <cstdint> <cstring>
+/// p[n] += v[n], each element in one step of its own, kBytes of them in an instruction; p is a
+/// multiple of that.
+template <int kBytes, class T, int N>
+__device__ __forceinline__ void atomic_add_vector(T* p, const Vector<T, N>& v) {
+  static_assert(sizeof(v) % kBytes == 0, "whole pieces");
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(v)) / kBytes; ++i) {
+    uint32_t words[kBytes / 4];
+    memcpy(words, reinterpret_cast<const unsigned char*>(&v) + i * kBytes, kBytes);
+    red_add(p + i * kBytes / static_cast<int>(sizeof(T)), words);
+  }
+}
+//@ end
+
+//@ primitive atomic_add_vector_partial needs Vector atomic_add atomic_add_vector
+/// The same for the first `count` elements of v.
+template <int kBytes, class T, int N>
+__device__ __forceinline__ void atomic_add_vector_partial(T* p, const Vector<T, N>& v, int count) {
+  if (count >= N) {
+    atomic_add_vector<kBytes>(p, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    if (e < count) atomic_add(p + e, v.units[e]);
+  }
 }
 //@ end
 

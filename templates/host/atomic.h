@@ -50,6 +50,40 @@ inline void atomic_add(const Pointer& p, T x, int line = __builtin_LINE()) {
 }
 //@ end
 
+//@ primitive red_add
+//@ end
+
+//@ primitive red_add_f16
+//@ end
+
+//@ primitive red_add_bf16
+//@ end
+
+//@ primitive atomic_add_vector needs Vector atomic_values
+template <int kBytes, class T, int N>
+inline void atomic_add_vector(T* p, const Vector<T, N>& v, int line = __builtin_LINE()) {
+  constexpr int kEach = kBytes / static_cast<int>(sizeof(T));
+  for (int i = 0; i < N; i += kEach) {
+    T seen[kEach];
+    tilec_host::read_global(seen, p + i, kBytes, kBytes, line);
+    for (int e = 0; e < kEach; ++e) seen[e] = sum_of_values(seen[e], v.units[i + e]);
+    tilec_host::write_global(p + i, seen, kBytes, kBytes, line);
+  }
+}
+//@ end
+
+//@ primitive atomic_add_vector_partial needs Vector atomic_add atomic_add_vector
+template <int kBytes, class T, int N>
+inline void atomic_add_vector_partial(T* p, const Vector<T, N>& v, int count,
+                                      int line = __builtin_LINE()) {
+  if (count >= N) {
+    atomic_add_vector<kBytes>(p, v, line);
+    return;
+  }
+  for (int e = 0; e < count; ++e) atomic_add(p + e, v.units[e], line);
+}
+//@ end
+
 //@ primitive draw_item needs atomic_update
 inline int draw_item(int* counter, int line = __builtin_LINE()) {
   int before = 0;

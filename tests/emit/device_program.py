@@ -34,6 +34,12 @@ INTEGER_BINARY = (
     "max_of",
     "min_of",
 )
+VECTOR_ATOMICS = (
+    ("float", 4, (8, 16)),
+    ("f16_t", 8, (4, 8, 16)),
+    ("bf16_t", 8, (4, 8, 16)),
+)
+"""Types, elements of a vector of 16 bytes, and bytes that an instruction takes."""
 ALIGNMENTS = (1, 2, 4, 8, 16)
 LENGTHS = (1, 2, 4, 8, 16, 32)
 
@@ -239,6 +245,17 @@ def _collective() -> list[Driver]:
         for op in ("add", "max", "min"):
             body = f"atomic_{op}(out + i % 7, xs[i]);"
             made.append(Driver(f"atomic_{op}_{kind}", kind, "int8_t", kind, body, True))
+    for kind, length, widths in VECTOR_ATOMICS:
+        place = f"out + i % 7 * {length}, load_aligned<{length}>(xs + {length} * i)"
+        for width in widths:
+            body = f"atomic_add_vector<{width}>({place});"
+            made.append(
+                Driver(f"atomic_add_vector_{width}_{kind}", kind, "int8_t", kind, body, True)
+            )
+            counted = f"{place}, static_cast<int>(i % {length + 2}) - 1"
+            body = f"atomic_add_vector_partial<{width}>({counted});"
+            name = f"atomic_add_vector_partial_{width}_{kind}"
+            made.append(Driver(name, kind, "int8_t", kind, body, True))
     return made
 
 

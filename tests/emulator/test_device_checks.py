@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from tests.emit import device_checks as checks
-from tests.emit.device_program import UNARY, VALUES, Driver, Library, compile_library, drivers
+from tests.emit.device_program import (
+    UNARY,
+    VALUES,
+    VECTOR_ATOMICS,
+    Driver,
+    Library,
+    compile_library,
+    drivers,
+)
 from tests.gpu import test_primitives as on_gpu
 from tilec.emulator.build import FLAGS, host_toolchain
 from tilec.emulator.library import HostKernel, Memory, Schedule
@@ -117,3 +125,10 @@ def test_atomics(library: Emulated, kind: str) -> None:
     on_gpu.test_atomics(library, kind)
     if kind not in on_gpu.INTEGERS:
         on_gpu.test_a_nan_wins_an_atomic_maximum(library, kind)
+
+
+@pytest.mark.parametrize(("kind", "length", "widths"), VECTOR_ATOMICS)
+def test_vectors_of_atomics(
+    library: Emulated, kind: str, length: int, widths: tuple[int, ...]
+) -> None:
+    on_gpu.test_vectors_of_atomics(library, kind, length, widths)

@@ -190,6 +190,20 @@ def test_atomics() -> None:
         assert float(y[0]) == 16
 
 
+def test_atomics_of_vectors_are_aligned_and_counted() -> None:
+    body = "float* y\nVector<float, 4> v = {};\nv[threadIdx.x % 4] = 1.0f;\n"
+    body += "atomic_add_vector<16>(y + threadIdx.x / 16 * 4, v);"
+    y = np.zeros(8, np.float32)
+    loads, stores = run(body, y, counting=True)
+    np.testing.assert_array_equal(y, [4] * 8)
+    assert (loads.kind, stores.kind) == ("load", "store")
+    assert (stores.requests, stores.units, stores.least) == (1, 1, 1)
+    message = fault(body.replace("y + ", "y + 1 + "), np.zeros(12, np.float32))
+    assert message.code == "E0936"
+    outside = fault(body.replace("/ 16", "/ 8"), y)
+    assert outside.code == "E0930"
+
+
 def test_conversions_are_those_of_numpy() -> None:
     x = np.concatenate(
         [

@@ -15,6 +15,7 @@ from tests.emit.device_program import (
     INTEGERS,
     UNARY,
     VALUES,
+    VECTOR_ATOMICS,
     Library,
     compile_library,
     gpu_source,
@@ -211,6 +212,24 @@ def test_atomics(library: Library, kind: str) -> None:
         library.run(f"atomic_{op}_{kind}", 896, x, out)
         assert np.array_equal(out[:7].astype(np.float64), wanted.astype(np.float64)), op
         assert float(out[7]) == 9.0
+
+
+@pytest.mark.parametrize(("kind", "length", "widths"), VECTOR_ATOMICS)
+def test_vectors_of_atomics(
+    library: Library, kind: str, length: int, widths: tuple[int, ...]
+) -> None:
+    """Whole vectors, and the first 0 to all elements of each; what lies behind stays as it is."""
+    dtype = np.dtype(checks.DTYPES[kind])
+    x = np.random.default_rng(13).integers(-3, 4, (896, length))
+    start = np.arange(7 * length).reshape(7, length)
+    present = np.arange(896)[:, None] % (length + 2) - 1 > np.arange(length)
+    for form, given in (("", x), ("_partial", np.where(present, x, 0))):
+        wanted = start + given.reshape(128, 7, length).sum(axis=0)
+        for width in widths:
+            out = np.append(start, 9).astype(dtype)
+            library.run(f"atomic_add_vector{form}_{width}_{kind}", 896, x.astype(dtype), out)
+            assert np.array_equal(out[:-1].astype(np.float64), wanted.reshape(-1)), (form, width)
+            assert float(out[-1]) == 9.0
 
 
 @pytest.mark.parametrize("kind", [*FLOATS, "f16_t", "bf16_t"])

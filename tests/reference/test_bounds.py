@@ -323,6 +323,25 @@ def test_atomic_sums_are_bounded_in_any_order() -> None:
     assert abs(float(total) - expected.value[0]) <= expected.bound[0]
 
 
+def test_what_is_added_to_counts_in_the_bound_of_an_atomic_sum() -> None:
+    """A small number is rounded to the last place of the large one that is there; what nothing is added to stays exact."""
+    bench = Bench()
+    x = bench.input("x", F32, 2)
+    bench.tensors.append(ir.Tensor("y", F32, (Sym.of(3),), "inout"))
+    at = bench.input("i", I32, 2)
+    bench.build.ops.append(ir.Atomic("add", ir.Access("y", (ir.AtTile(at),)), x))
+    first = np.array([3.0, np.inf, 5.0], np.float32)
+    small = np.array([1e-4, 1e-4], np.float32)
+    arrays = {"x": small, "i": np.array([0, 1], np.int32), "y": first}
+    machine = Interpreter(bench.program(), {}, arrays, bounds=True)
+    machine.run()
+    expected = machine.expected("y")
+    rounded = float(np.float32(3) + np.float32(1e-4))
+    assert 0 < abs(rounded - expected.value[0]) <= expected.bound[0] < 1e-6
+    assert expected.value[1] == np.inf and expected.bound[1] < 1
+    assert (expected.value[2], expected.bound[2]) == (5.0, 0.0)
+
+
 def test_a_cast_after_a_cast_does_not_lose_the_first() -> None:
     bench = Bench()
     x = bench.input("x", F32, 2)

@@ -11,6 +11,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
+from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_wmma import WmmaProduct
@@ -246,12 +247,15 @@ class Counter:
                 aligned = isinstance(op, w.StoreWindow) or op.aligned
                 bits = op.rep.bits
                 self._access(op, _vector(op.source, bits, aligned), bits, place)
+            case AtomicVector():
+                _, element, width = _vector(op.source, op.rep.bits, True)
+                self._access(op, (op.bytes, element, width), op.rep.bits, place)
             case w.CopyRow():
                 for tensor, store in ((op.source, False), (op.target, True)):
                     moved = 16.0 * op.vectors * op.step
                     traffic = Traffic(op, self.span, tensor, moved, store=store)
                     self._bytes(traffic, (op.row, op.first), work)
-            case k.StoreElement() | k.AtomicElement():
+            case k.StoreElement() | AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)
             case k.StoreShared() | e.StoreCluster() | e.SendCluster():
@@ -373,6 +377,7 @@ class Counter:
         op: k.CopyAsync
         | k.LoadVector
         | k.StoreVector
+        | AtomicVector
         | w.LoadWindow
         | w.LoadShifted
         | w.StoreWindow,
@@ -381,7 +386,7 @@ class Counter:
         place: _Place,
     ) -> None:
         """A vector in each step of the axes around; `vector`: bytes at a time and of an element, and neighbours in a thread."""
-        store = isinstance(op, k.StoreVector | w.StoreWindow)
+        store = isinstance(op, k.StoreVector | AtomicVector | w.StoreWindow)
         total = self.addresses.elements(tuple(axis for axis, _ in place.axes)) * bits / 8
         for axis, held in place.axes:
             total *= 1 if axis.layout.streams else held / axis.layout.steps
@@ -390,7 +395,7 @@ class Counter:
         self._bytes(moved, address, self.work(place.scope))
 
     def _single(
-        self, op: k.StoreElement | k.AtomicElement | k.Memory, bits: int, place: _Place
+        self, op: k.StoreElement | AtomicElement | k.Memory, bits: int, place: _Place
     ) -> None:
         """An element for each place along the axes that its address follows."""
         axes = tuple(axis for axis, _ in place.axes if k.follows(op.offset, axis))

@@ -229,17 +229,6 @@ class StoreElement(Op):
 
 
 @dataclass(frozen=True)
-class AtomicElement(Op):
-    """`if (guards) atomic_op(&pointer[offset], value);`"""
-
-    op: str
-    pointer: str
-    offset: Expr
-    value: Expr
-    guards: tuple[Expr, ...] = ()
-
-
-@dataclass(frozen=True)
 class StoreShared(Op):
     """`if (guards) shared.buffer[offset] = value;`"""
 

@@ -16,7 +16,7 @@ Alignment: TypeAlias = "tuple[list[LaunchCondition], list[tuple[Sym, int]], set[
 
 def alignment(
     program: t.Program,
-    moved: Iterable[tuple[t.Load | t.Store, int]],
+    moved: Iterable[tuple[t.Load | t.Store | t.Atomic, int]],
     copied: Collection[str] = (),
 ) -> Alignment:
     """The alignment of accesses with the elements that each moves at once. Rows of the tensors in `copied` are aligned as they are."""

@@ -91,11 +91,13 @@ class Assignment:
         self.warps = warps
         self.facts = Facts.of(program)
         self.ops = list(all_ops(nest.body))
-        self.accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store)]
+        accesses = [op for op in self.ops if isinstance(op, t.Load | t.Store | t.Atomic)]
+        self.accesses = [op for op in accesses if self._most_elements(op) > 1]
+        """those that may move vectors"""
         self.slots = slots_of(axes)
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
-        self.wide = self._width()
+        self.wide = self._width(accesses)
         self.transport: Transport = "aligned"
         self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
@@ -162,33 +164,39 @@ class Assignment:
         along = [op for op in self.accesses if self._runs_along_fast(op)]
         return window_of(self.program, self.nest, self.ops, along, self.wide)
 
-    def _width(self) -> int:
-        """Elements of a vector along the fast class: 16 bytes of the widest full-rank access that runs along it."""
+    def _width(self, accesses: list[t.Load | t.Store | t.Atomic]) -> int:
+        """Elements of a vector along the fast class: as many as each full-rank access that runs along it moves at once. Atomics of single
+        elements want neighbours in neighbouring threads: spread over four times as many sectors they take twice as long (measured on an
+        H200, bench/results/atomics_first.json), whatever loads beside them gain from vectors."""
         if self.fast is None:
             return 1
-        best_rank, bits = -1, 0
-        for op in self.accesses:
+        best_rank, width = -1, 1
+        for op in accesses:
             if not self._runs_along_fast(op):
                 continue
             rank = access_rank(op.access)
-            width = self.program.tensor(op.access.tensor).dtype.bits
+            most = self._most_elements(op)
             if rank > best_rank:
-                best_rank, bits = rank, width
+                best_rank, width = rank, most
             elif rank == best_rank:
-                bits = max(bits, width)
-        if bits == 0:
-            return 1
-        width = 128 // bits
+                width = min(width, most)
         capacity = self.fast.capacity
         while capacity is not None and width > 1 and width > capacity:
             width //= 2
         return width
 
-    def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
+    def _most_elements(self, op: t.Load | t.Store | t.Atomic) -> int:
+        """Elements that one instruction moves at most: 16 bytes, of an atomic what the target has."""
+        dtype = self.program.tensor(op.access.tensor).dtype
+        if isinstance(op, t.Atomic):
+            return self.target.atomic_elements(op.op, dtype)
+        return 128 // dtype.bits
+
+    def _vector_elements(self, op: t.Load | t.Store | t.Atomic, width: int) -> int:
         """Elements that an access moves at once."""
         return width
 
-    def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
+    def _runs_along_fast(self, op: t.Load | t.Store | t.Atomic) -> bool:
         """Stride 1 along a class of the fast slot, by a span or a whole dimension."""
         access = op.access
         if not access.terms or not isinstance(access.terms[-1], t.AtSpan | t.AtAll):

@@ -106,7 +106,7 @@ class ProductAssignment(Assignment):
         """None: operands of products have ways of their own."""
         return []
 
-    def _vector_elements(self, op: t.Load | t.Store, width: int) -> int:
+    def _vector_elements(self, op: t.Load | t.Store | t.Atomic, width: int) -> int:
         """16 bytes for a staged load and for what bulk copies take away, the accumulators' pairs for an access along columns."""
         if id(op) in self.staged:
             return self.staged[id(op)]
@@ -118,7 +118,7 @@ class ProductAssignment(Assignment):
             return 2
         return width
 
-    def _stored_in_lines(self, op: t.Load | t.Store) -> bool:
+    def _stored_in_lines(self, op: t.Load | t.Store | t.Atomic) -> bool:
         """Stores of 16-bit rows of accumulators: four lanes can join their pairs to 16 bytes."""
         if not isinstance(op, t.Store) or self.program.tensor(op.access.tensor).dtype.bits != 16:
             return False
@@ -137,7 +137,7 @@ class ProductAssignment(Assignment):
             and layout.steps % 4 == 0
         )
 
-    def _loaded_in_lines(self, op: t.Load | t.Store) -> bool:
+    def _loaded_in_lines(self, op: t.Load | t.Store | t.Atomic) -> bool:
         """Loads of narrow rows of accumulators that registers hold: four lanes can share out 16 bytes of each."""
         if not self.in_lines or not isinstance(op, t.Load):
             return False
@@ -156,7 +156,7 @@ class ProductAssignment(Assignment):
         along = last.number in self.products.columns
         return along and bool(blocks) and columns.steps % (4 * blocks) == 0
 
-    def _stored_across(self, op: t.Load | t.Store) -> bool:
+    def _stored_across(self, op: t.Load | t.Store | t.Atomic) -> bool:
         """Stores of 16-bit columns of accumulators, in pairs: of those that lanes exchange, or of rows that one thread has."""
         numbers = [None if c is None else c.number for c in self.axes.of_access(op)]
         if not isinstance(op, t.Store) or not self.products.swapped or len(numbers) != 2:
@@ -169,7 +169,7 @@ class ProductAssignment(Assignment):
         bits = self.program.tensor(op.access.tensor).dtype.bits
         return bits == 16 and (is_transposable(layout) or is_paired(layout))
 
-    def _runs_along_fast(self, op: t.Load | t.Store) -> bool:
+    def _runs_along_fast(self, op: t.Load | t.Store | t.Atomic) -> bool:
         if id(op) in self.staged:
             access = op.access
             tensor = self.program.tensor(access.tensor)

@@ -15,6 +15,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
+from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
@@ -258,7 +259,7 @@ class _Walk:
                 self.note(place, what="stage", how=how)
                 if op.value is not None:
                     self._reads(op.value, place)
-            case k.StoreElement() | k.AtomicElement():
+            case k.StoreElement() | AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
                 self._reads(op.value, place)
@@ -361,6 +362,14 @@ class _Walk:
                     self._access(
                         inner.pointer, here, "store", transport, width, inner.guards, inner.count
                     )
+                case AtomicVector():
+                    width = self._width(inner.source)
+                    transport = f"vectors of {inner.bytes} B"
+                    size = width * inner.rep.bits // 8
+                    if size > inner.bytes:
+                        transport += f", {size // inner.bytes} each"
+                    what, guards = f"atomic {inner.op}", inner.guards
+                    self._access(inner.pointer, here, what, transport, width, guards, inner.count)
                 case _:
                     self.block((inner,), here)
 

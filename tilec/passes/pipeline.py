@@ -141,7 +141,7 @@ def run(
         lowered: k.Kernel | None = None
         room = target
         while forms:
-            lowered = _lower(forms[0], base, suffix, spell)
+            lowered = _lower(forms[0], base, suffix, spell, target)
             excess = lowered.shared_bytes - target.shared_per_block_optin
             if excess <= 0:
                 break
@@ -176,7 +176,7 @@ def run(
             nest, placement, variant = form.nest, form.placement, form.variant
             done = lowered if forms and form is forms[0] else None
             while True:
-                kernel = done or _lower(form, base, suffix, spell)
+                kernel = done or _lower(form, base, suffix, spell, target)
                 done = None
                 if not _shallower(kernel, variant, target, candidate):
                     break
@@ -268,7 +268,7 @@ class _Form:
     """what was done to the nest for it"""
 
 
-def _lower(form: _Form, base: str, suffix: str, spell: Spelling) -> k.Kernel:
+def _lower(form: _Form, base: str, suffix: str, spell: Spelling, target: Target) -> k.Kernel:
     """The kernel of a form, named after `base`."""
     name = "_".join(p for p in (base, "kernel", form.variant.name, suffix) if p)
     return lower_nest(
@@ -280,6 +280,7 @@ def _lower(form: _Form, base: str, suffix: str, spell: Spelling) -> k.Kernel:
         name,
         f"{base}_body",
         spell,
+        target,
     )
 
 

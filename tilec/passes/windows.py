@@ -35,7 +35,7 @@ def window_of(
     program: t.Program,
     nest: t.Nest,
     ops: list[t.Op],
-    along: list[t.Load | t.Store],
+    along: list[t.Load | t.Store | t.Atomic],
     width: int,
 ) -> Window | None:
     """The window of a nest in which the accesses `along` run along one axis in vectors of `width`; None where a row's start
@@ -44,7 +44,7 @@ def window_of(
         return None
     facts = Facts.of(program)
     known = {axis.index for axis in nest.grid}
-    leads: list[tuple[t.Load | t.Store, Sym]] = []
+    leads: list[tuple[t.Load | t.Store | t.Atomic, Sym]] = []
     fixed: list[t.Load] = []
     conditions: dict[Aligned, None] = {}
     for op in along:

@@ -127,7 +127,8 @@ class Memory:
         self.array = array
         self.error: npt.NDArray[np.float32] | None = None
         self.mass: Array | None = None
-        """for atomics in bounded arithmetic: number of additions times the sum of their magnitudes bounds the rounding"""
+        """for atomics in bounded arithmetic: number of additions times the sum of all magnitudes, that of what was there at first
+        included, bounds the rounding"""
         self.added: Array | None = None
         written = tensor.role != "input"
         if array is not None:
@@ -141,7 +142,8 @@ class Memory:
             self.error = _room(shape, np.dtype(np.float32), shared)
             self.error[...] = 0.0 if tensor.role == "inout" else np.inf
             if atomic and tensor.dtype.is_float:
-                self.mass = np.zeros(shape)
+                first = np.abs(self.data) if tensor.role == "inout" else np.zeros(shape)
+                self.mass = np.where(np.isfinite(first), first, 0.0)
                 self.added = np.zeros(shape)
 
     def untouched(self) -> npt.NDArray[np.bool_]:

@@ -98,6 +98,14 @@ class Target:
     then stay there, and what reads memory does not wait until they are written back; of a larger operand all is written back anyway"""
     features: frozenset[str] = frozenset()
     products: tuple[Product, ...] = ()
+    vector_atomics: Mapping[tuple[str, DType], int] = field(default_factory=dict, hash=False)
+    """bytes of the widest atomic on a vector in global memory, by operation and dtype: each element by itself, as that of one element
+    would do it. Absent where there is none"""
+
+    def atomic_elements(self, op: str, dtype: DType) -> int:
+        """Elements that one atomic takes at most."""
+        found = self.vector_atomics.get((op, dtype))
+        return 1 if found is None else found * 8 // dtype.bits
 
     @property
     def macro(self) -> int:
@@ -147,6 +155,11 @@ _SM90A = _SM90 + tuple(
     )
 )
 
+_PACKED_ATOMICS = {("add", F16): 4}
+_VECTOR_ATOMICS = {("add", F32): 16, ("add", F16): 16, ("add", BF16): 16}
+"""PTX ISA, `red`: pairs of f16 everywhere, vectors of 8 and 16 bytes and pairs of bf16 since sm_90. Maxima and minima are left out: it has those of
+16-bit floats, and does not say what they make of a NaN, which wins in the language."""
+
 _BASE = frozenset({"bf16_cvt", "cp_async", "max_nan"})
 _HOPPER = _BASE | {"f8_cvt", "cluster", "tma", "mbarrier"}
 _ROWS = _HOPPER | {
@@ -171,20 +184,20 @@ TARGETS: dict[str, Target] = {
     t.arch: t
     for t in (
         Target("sm_75", 75, own_pointers=False, threads_per_sm=1024, blocks_per_sm=16, shared_per_block_optin=65536,
-               shared_per_sm=65536, products=_SM75),
-        Target("sm_80", 80, row_registers_of_stores=8, own_pointers=False, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80),
-        Target("sm_86", 86, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80),
+               shared_per_sm=65536, products=_SM75, vector_atomics=_PACKED_ATOMICS),
+        Target("sm_80", 80, row_registers_of_stores=8, own_pointers=False, shared_per_block_optin=166912, shared_per_sm=167936, features=_BASE, products=_SM80, vector_atomics=_PACKED_ATOMICS),
+        Target("sm_86", 86, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, features=_BASE, products=_SM80, vector_atomics=_PACKED_ATOMICS),
         Target("sm_87", 87, own_pointers=False, threads_per_sm=1536, blocks_per_sm=16, shared_per_block_optin=166912,
-               shared_per_sm=167936, features=_BASE, products=_SM80),
-        Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89),
-        Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90),
+               shared_per_sm=167936, features=_BASE, products=_SM80, vector_atomics=_PACKED_ATOMICS),
+        Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89, vector_atomics=_PACKED_ATOMICS),
+        Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90, vector_atomics=_VECTOR_ATOMICS),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
                product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), shared_stream_tiles=((128, 64),), bytes_under_way=80 << 10, evict_first_below=200 << 20,
-               features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A),
-        Target("sm_100", 100, window_registers=48, product_registers_besides=48, chained_registers_besides=24, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
-        Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90),
-        Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89),
+               features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A, vector_atomics=_VECTOR_ATOMICS),
+        Target("sm_100", 100, window_registers=48, product_registers_besides=48, chained_registers_besides=24, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90, vector_atomics=_VECTOR_ATOMICS),
+        Target("sm_103", 103, window_registers=48, product_registers_besides=48, registers_besides=33, shared_per_block_optin=232448, shared_per_sm=233472, features=_HOPPER | {"row_clusters"}, products=_SM90, vector_atomics=_VECTOR_ATOMICS),
+        Target("sm_120", 120, window_registers=48, product_registers_besides=48, threads_per_sm=1536, blocks_per_sm=24, features=_HOPPER, products=_SM89, vector_atomics=_VECTOR_ATOMICS),
     )
 }  # fmt: skip
 """Every architecture that `--arch` takes, oldest first."""

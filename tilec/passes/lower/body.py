@@ -14,6 +14,7 @@ from typing import Literal
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
+from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
@@ -412,7 +413,7 @@ def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
     cuts = {
         op.count
         for op in loop.body
-        if isinstance(op, k.LoadVector | k.StoreVector) and op.count is not None
+        if isinstance(op, k.LoadVector | k.StoreVector | AtomicVector) and op.count is not None
     }
     bounds: dict[k.Expr, None] = {}
     for cut in sorted(cuts, key=repr):
@@ -425,7 +426,9 @@ def whole_or_cut(loop: k.TileLoop, span: Span) -> k.Op:
     capacity = k.Literal_(fast.layout.capacity, I32)
     conditions = tuple(k.Apply("ge", (bound, capacity), BOOL) for bound in bounds)
     body = tuple(
-        replace(op, count=None) if isinstance(op, k.LoadVector | k.StoreVector) else op
+        replace(op, count=None)
+        if isinstance(op, k.LoadVector | k.StoreVector | AtomicVector)
+        else op
         for op in loop.body
     )
     return k.IfUniform(conjunction(conditions), (replace(loop, body=body),), (loop,), span=span)
@@ -448,7 +451,8 @@ def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
             | k.StoreVector()
             | w.StoreWindow()
             | k.StoreElement()
-            | k.AtomicElement()
+            | AtomicElement()
+            | AtomicVector()
             | k.CopyAsync()
         ):
             return replace(op, guards=tuple(dict.fromkeys(g for g in op.guards if g not in guards)))

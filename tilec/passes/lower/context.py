@@ -20,6 +20,7 @@ from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.names import Names
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
+from tilec.targets.table import Target
 
 NARROW_FLOATS = frozenset({BF16, F16, F8E4M3, F8E5M2})
 """Types that are computed in f32."""
@@ -53,6 +54,7 @@ class Context:
     names: Names
     half: frozenset[int]
     """values whose functions may use the 16-bit accuracy"""
+    target: Target
     out: list[k.Op] = field(default_factory=list)
     scalars: dict[int, k.Expr] = field(default_factory=dict)
     fragments: dict[int, k.Fragment] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from dataclasses import replace
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
+from tilec.ir.atomic_ops import AtomicVector
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Sym, Var
 
@@ -62,7 +63,7 @@ def filled_or_not(loop: k.TileLoop) -> k.Op:
     for op in loop.body:
         if isinstance(op, k.Elements) and op.guards:
             return loop
-        if isinstance(op, k.LoadVector | k.StoreVector):
+        if isinstance(op, k.LoadVector | k.StoreVector | AtomicVector):
             if op.count is not None:
                 return loop
             guards += op.guards
@@ -74,7 +75,9 @@ def filled_or_not(loop: k.TileLoop) -> k.Op:
     threads = Sym.of(Var(f"kThreads{fast.suffix}", "local"))
     capacity = k.Index(threads * (fast.layout.steps * fast.layout.vector), I32)
     body = tuple(
-        replace(op, guards=()) if isinstance(op, k.LoadVector | k.StoreVector) else op
+        replace(op, guards=())
+        if isinstance(op, k.LoadVector | k.StoreVector | AtomicVector)
+        else op
         for op in loop.body
     )
     filled = replace(loop, guards=(), body=body)

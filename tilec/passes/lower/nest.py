@@ -17,6 +17,7 @@ from tilec.passes.grid_order import rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles
+from tilec.passes.lower.atomics import lower_atomic
 from tilec.passes.lower.body import (
     Body,
     apply_elementwise,
@@ -50,6 +51,7 @@ from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
 from tilec.passes.uses import Definitions
+from tilec.targets.table import Target
 
 
 def lower_nest(
@@ -61,6 +63,7 @@ def lower_nest(
     name: str,
     body_name: str,
     spell: Spelling,
+    target: Target,
 ) -> k.Kernel:
     """The Kernel IR of a nest, before `synchronize`. Raises a coded error for what is not compiled."""
     facts = Facts.of(program)
@@ -86,6 +89,7 @@ def lower_nest(
         facts,
         names,
         half_values(nest, definitions),
+        target,
     )
     reject_hazards(context)
     fast = next((a for a in variant.level.axes.values() if a.vectorised), None)
@@ -206,7 +210,8 @@ class _Statements:
             case t.If():
                 self.structure.branch(op)
             case t.Atomic():
-                self._atomic(op)
+                coords = self._access_axes(op)
+                lower_atomic(context, op, coords, self._one_thread(context.ordered(coords)))
             case t.Print():
                 parts = tuple(p if isinstance(p, str) else context.scalar(p) for p in op.parts)
                 context.out.append(k.PrintOp(parts, self._one_thread(()), span=op.span))
@@ -422,37 +427,3 @@ class _Statements:
                 number = THREAD // digit.divisor % digit.radix
             guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))
         return tuple(guards)
-
-    def _atomic(self, op: t.Atomic) -> None:
-        context = self.context
-        coords = self._access_axes(op)
-        axes = context.ordered(coords)
-        body = Body(context, axes)
-        own: tuple[k.LoopAxis | None, ...] = ()
-        if op.value.type.rank:
-            own = tuple(
-                None if axis.is_one else c
-                for axis, c in zip(
-                    op.value.type.axes, coords[len(coords) - op.value.type.rank :], strict=True
-                )
-            )
-        body.count(op.value)
-        expr = body.value(op.value, own)
-        address = body.address(op.access, coords, writable=True, span_op=op)
-        guards = address.guards
-        if own:
-            guards.add(body.presence(op.value, own))
-        guards.vector += [*self._one_thread(axes), *context.live]
-        dtype = context.program.tensor(op.access.tensor).dtype
-        atomic = k.AtomicElement(
-            op.op,
-            address.pointer,
-            address.element,
-            converted(expr, dtype),
-            tuple(dict.fromkeys(guards.all)),
-            span=op.span,
-        )
-        if axes:
-            body.finish(Guards(), [atomic], [], op.span)
-        else:
-            context.out += [*body.prelude, *body.loads, *body.elements, atomic]
