@@ -44,7 +44,8 @@ from tilec.passes.levels import (
     resident_ctas,
     takes_queue,
 )
-from tilec.passes.placement import Placement, is_inline_kind
+from tilec.passes.placement import Placement
+from tilec.passes.tile_registers import TileRegisters
 from tilec.passes.uses import all_ops, syms_of
 from tilec.passes.variants import Level as Level
 from tilec.passes.variants import Variant as Variant
@@ -95,6 +96,9 @@ class Assignment:
         self.accesses = [op for op in accesses if self._most_elements(op) > 1]
         """those that may move vectors"""
         self.slots = slots_of(axes)
+        self.registers = TileRegisters(
+            self.ops, axes, placement, self.slots[0] if self.slots else ()
+        )
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
         self.wide = self._width(accesses)
@@ -267,7 +271,7 @@ class Assignment:
 
     def _clusters(self, width: int) -> list[tuple[int, int, int]]:
         """(threads, vectors, CTAs) of the clusters that hold a row which is read more than once."""
-        held = self._held_words(width)
+        held = self.registers.held_of_vector(width)
         if any(isinstance(op, t.Scan | t.ReduceWith) for op in self.ops):
             return []  # the order of its parts is that of one CTA's threads
         if not held or len(self.slots) > 1 or self.warps is not None or self.wide == 1:
@@ -282,7 +286,7 @@ class Assignment:
 
     def _steps(self, width: int) -> list[tuple[int, int]]:
         """(threads, vectors) by size."""
-        held = self._held_words(width)
+        held = self.registers.held_of_vector(width)
         result = []
         transport = "aligned" if self.wide == 1 else self.transport
         clusters = bool(self._clusters(width))
@@ -310,52 +314,6 @@ class Assignment:
         )
         return min(limit - self.target.registers_besides, 96)
 
-    def _held_words(self, width: int) -> int:
-        """Registers for one vector of every held tile that runs along the fast slot."""
-        words = 0
-        for op in self.ops:
-            for value in op.outs:
-                if value.id not in self.placement.held or value.type.rank == 0:
-                    continue
-                if any(c is not None and c in self.slots[0] for c in self.axes.of_value(value)):
-                    words += _held(op, value, width)
-                    words += SCANNED_WORDS * isinstance(op, t.Scan)
-            if isinstance(op, t.ReduceWith) and any(
-                c is not None and c in self.slots[0] for c in self.axes.of_value(op.args[0])
-            ):
-                words += 2 * (len(op.outs) + 1)
-        return words
-
-    def _registers(self, axes: Mapping[int, LoopAxis]) -> int:
-        """Registers for all held tiles under a layout."""
-        total = 0
-        for op in self.ops:
-            for value in op.outs:
-                if value.id not in self.placement.held or value.type.rank == 0:
-                    continue
-                count, vector = 1, 1
-                for found in self.axes.of_value(value):
-                    if found is not None:
-                        layout = axes[found.number].layout
-                        count *= layout.steps
-                        vector = max(vector, layout.vector)
-                total += count * _held(op, value, vector)
-        return total
-
-    def _passing_words(self, width: int) -> int:
-        """Registers for one vector of every tile that a walk loads and uses at once; two such vectors are in flight."""
-        words = 0
-        for op in self.ops:
-            if (
-                not isinstance(op, t.Load)
-                or op.out.id in self.placement.held
-                or op.out.type.rank == 0
-            ):
-                continue
-            if any(c is not None and c in self.slots[0] for c in self.axes.of_value(op.out)):
-                words += max(1, -(-width * max(op.out.type.dtype.bits, 8) // 32))
-        return words
-
     def _level(
         self,
         width: int,
@@ -378,7 +336,7 @@ class Assignment:
                 own_steps, own_threads = others.get(found.number, (1, 1))
                 axes[found.number] = self._axis(found, blocked(own_steps, own_threads, total, 1))
             total *= max(others.get(c.number, (1, 1))[1] for c in slot)
-        registers = self._registers(axes)
+        registers = self.registers.held(axes)
         if registers > self._budget(total) or total > self.target.threads_per_block:
             return None
         return Level(axes, total, registers, ctas=ctas)
@@ -400,7 +358,9 @@ class Assignment:
         preferred = power_of_two(min(-(-total // per_thread), 256))
         choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
         choices = choices if self.warps is None else [self.warps * 32]
-        carried = bool(self._held_words(width)) and any(c.carried for c in self.axes.classes)
+        carried = bool(self.registers.held_of_vector(width)) and any(
+            c.carried for c in self.axes.classes
+        )
         # what cannot be walked is shared out among threads along reduced classes too
         for alike, threads in product((False, True) if carried else (False,), choices):
             fast_threads = max(
@@ -461,7 +421,7 @@ class Assignment:
             fast_threads = min(threads, max(1, power_of_two(-(-self.fast.capacity // width))))
         others = self._spread(max(1, threads // fast_threads))
         total = fast_threads
-        fixed = self._in_registers()
+        fixed = self.registers.classes_of_kept()
         for found in self.slots[0]:
             if found.number in fixed and found.capacity is not None:
                 steps = -(-found.capacity // (fast_threads * width))
@@ -479,7 +439,7 @@ class Assignment:
                 else:
                     axes[found.number] = self._axis(found, blocked(steps, own_threads, total, 1))
             total *= own
-        words, largest = self._fixed_words(axes)
+        words, largest = self.registers.largest_kept(axes)
         unbounded = next(
             (c for c in self.axes.classes if c.number in streams and c.number in fixed), None
         )
@@ -506,35 +466,6 @@ class Assignment:
                 help=helps,
             )
         return Level(axes, total, 0, frozenset(streams))
-
-    def _kept_values(self) -> list[t.Value]:
-        """Tiles that exist in registers only: results of reductions, carried names, merges of branches."""
-        found: list[t.Value] = []
-        for op in self.ops:
-            if isinstance(op, t.For):
-                found += [c.entry for c in op.carried]
-            if not is_inline_kind(op):
-                found += op.outs
-        return [v for v in found if v.type.rank]
-
-    def _in_registers(self) -> set[int]:
-        """Numbers of the classes along which such tiles run: they cannot be walked."""
-        return {
-            c.number for v in self._kept_values() for c in self.axes.of_value(v) if c is not None
-        }
-
-    def _fixed_words(self, axes: Mapping[int, LoopAxis]) -> tuple[int, t.Value | None]:
-        """Registers that a thread needs for the largest such tile, and that tile."""
-        words, largest = 0, None
-        for value in self._kept_values():
-            own = 1
-            for found in self.axes.of_value(value):
-                if found is not None:
-                    layout = axes[found.number].layout
-                    own *= layout.vector * (1 if layout.streams else layout.steps)
-            if own > words or largest is None:
-                words, largest = own, value
-        return words, largest
 
     # ---- resources of a CTA
 
@@ -571,7 +502,7 @@ class Assignment:
             if window and self._fills(level) and len(self._streamed()) > 1:
                 registers += REGISTERS_OF_WARPS if level.threads >= MANY_THREADS else 0
         else:
-            passing = self._passing_words(width) * min(steps, 6 if walked > 1 else 3)
+            passing = self.registers.passing(width) * min(steps, 6 if walked > 1 else 3)
             registers = registers_of_tiles(level.words, passing, width == 1)
             computed = sum(
                 isinstance(op, t.Elementwise) and op.out.type.rank > 0 for op in self.ops
@@ -629,9 +560,3 @@ class Assignment:
             and not any(isinstance(term, t.AtTile | t.AtScalar) for term in op.access.terms)
             for op in self._streamed()
         )
-
-
-def _held(op: t.Op, value: t.Value, width: int) -> int:
-    """Registers for one vector of a held tile: data as loaded, computed ones in 32 bits at least; a single element has an address too."""
-    bits = value.type.dtype.bits if isinstance(op, t.Load) else max(value.type.dtype.bits, 32)
-    return max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
