@@ -269,7 +269,7 @@ class Interpreter:
 
     def branch(self, op: ir.If) -> None:
         """One of two blocks."""
-        taken = self.holds(op.condition)
+        taken = bool(self.tile(op.condition).data.any()) if op.rare else self.holds(op.condition)
         self.block(op.then if taken else op.otherwise)
         for merge in op.merges:
             tile = self.tile(merge.then if taken else merge.otherwise)
