@@ -1603,6 +1603,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
+  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -2013,6 +2014,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
           || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
           + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
@@ -2080,215 +2092,287 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s_2[kStepsI];
-        float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far_2 = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
-        }
-        const bool rare_2 = any_lane(any_far_2);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare_2, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
-          }
-
-          // attention.tile:19  alpha = exp(m - ref)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
-          }
-        }
-        float alpha_2[kStepsI];
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_2[kStepsI];
+        float sum_p_2_chains[kStepsI][kStepsJChain2];
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(row_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  row_4[i_step]);
-            }
-          }
-        }
-        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
-              p_2[i_step][j_step][j_sub] = p_3;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_2 = l[i_step] * alpha_2[i_step] + sum_p_2[i_step];
-          l[i_step] = l_2;
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          m[i_step] = m_new;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
+              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
+                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-            #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
-            }
+          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
+            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
+        float l_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] + sum_p_2[i_step];
+          l_2[i_step] = l_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        bool any_late = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
+        }
+        if (__builtin_expect(any_lane(any_late), 0)) {
+          seldom();
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float max_s_2[kStepsI];
+          float max_s_2_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                  : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
+            }
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          bool any_far_2 = false;
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          }
+          const bool rare_2 = any_lane(any_far_2);
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float ref_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+            ref_2[i_step] = ref_3;
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float row_4[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          float row_5[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          if (__builtin_expect(rare_2, 0)) {
+            seldom();
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              #pragma unroll
+              for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+                #pragma unroll
+                for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                  const bool far = abs_of(ref_2[i_step]) > far_from;
+                  tile_4[i_step][j_step][j_sub] = far
+                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_4[i_step][j_step][j_sub];
+                }
+              }
+            }
+
+            // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            }
+
+            // attention.tile:19  alpha = exp(m - ref)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              const float where = far ? s_2 : in_bits;
+              row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            }
+          }
+          float alpha_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
+          }
+
+          // attention.tile:18  p     = exp(s - ref[:, None])
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]);
+              }
+            }
+          }
+          Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                p_2[i_step][j_step][j_sub] = p_3;
+              }
+            }
+          }
+
+          // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
+                    + p_2[i_step][j_step][j_sub];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
+            }
+          }
+          float l_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+            l_2_moved[i_step] = l_3;
+          }
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float m_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            m_moved[i_step] = m_new;
+          }
+          float carried_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const bool near = abs_of(m_new) <= far_from;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          }
+
+          // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              Vector<float, kWidthJ> carried_wide;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              }
+              carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            l_2[i_step] = l_2_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            m[i_step] = m_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            carried_2[i_step] = carried_2_moved[i_step];
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l[i_step] = l_2[i_step];
+        }
       }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
@@ -2352,220 +2436,288 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s_2[kStepsI];
-        float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far_2 = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
-        }
-        const bool rare_2 = any_lane(any_far_2);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare_2, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
-          }
-
-          // attention.tile:19  alpha = exp(m - ref)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
-          }
-        }
-        float alpha_2[kStepsI];
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_2[kStepsI];
+        float sum_p_2_chains[kStepsI][kStepsJChain2];
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(row_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  row_4[i_step]);
-            }
-          }
-        }
-        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
-              p_2[i_step][j_step][j_sub] = p_3;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_2 = l[i_step] * alpha_2[i_step] + sum_p_2[i_step];
-          l[i_step] = l_2;
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          m[i_step] = m_new;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
+              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
+                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
+            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
+          }
+        }
+        float l_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] + sum_p_2[i_step];
+          l_2[i_step] = l_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        bool any_late = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
+        }
+        if (__builtin_expect(any_lane(any_late), 0)) {
+          seldom();
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float max_s_2[kStepsI];
+          float max_s_2_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+              }
             }
           }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                  : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
+            }
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          bool any_far_2 = false;
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          }
+          const bool rare_2 = any_lane(any_far_2);
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float ref_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+            ref_2[i_step] = ref_3;
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float row_4[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          float row_5[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          if (__builtin_expect(rare_2, 0)) {
+            seldom();
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              #pragma unroll
+              for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+                #pragma unroll
+                for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                  const bool far = abs_of(ref_2[i_step]) > far_from;
+                  tile_4[i_step][j_step][j_sub] = far
+                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_4[i_step][j_step][j_sub];
+                }
+              }
+            }
+
+            // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            }
+
+            // attention.tile:19  alpha = exp(m - ref)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              const float where = far ? s_2 : in_bits;
+              row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            }
+          }
+          float alpha_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
+          }
+
+          // attention.tile:18  p     = exp(s - ref[:, None])
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]);
+              }
+            }
+          }
+          Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                p_2[i_step][j_step][j_sub] = p_3;
+              }
+            }
+          }
+
+          // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
+                    + p_2[i_step][j_step][j_sub];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
+            }
+          }
+          float l_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+            l_2_moved[i_step] = l_3;
+          }
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float m_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            m_moved[i_step] = m_new;
+          }
+          float carried_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const bool near = abs_of(m_new) <= far_from;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          }
+
+          // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              Vector<float, kWidthJ> carried_wide;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              }
+              carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            l_2[i_step] = l_2_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            m[i_step] = m_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            carried_2[i_step] = carried_2_moved[i_step];
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l[i_step] = l_2[i_step];
         }
       }
       renew(i_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2722,6 +2874,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
+  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -3132,6 +3285,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
           || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
           + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
@@ -3199,215 +3363,287 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s_2[kStepsI];
-        float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far_2 = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
-        }
-        const bool rare_2 = any_lane(any_far_2);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare_2, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
-          }
-
-          // attention.tile:19  alpha = exp(m - ref)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
-          }
-        }
-        float alpha_2[kStepsI];
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_2[kStepsI];
+        float sum_p_2_chains[kStepsI][kStepsJChain2];
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(row_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  row_4[i_step]);
-            }
-          }
-        }
-        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
-              p_2[i_step][j_step][j_sub] = p_3;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_2 = l[i_step] * alpha_2[i_step] + sum_p_2[i_step];
-          l[i_step] = l_2;
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          m[i_step] = m_new;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
+              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
+                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-            #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
-            }
+          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
+            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
+        float l_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] + sum_p_2[i_step];
+          l_2[i_step] = l_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        bool any_late = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
+        }
+        if (__builtin_expect(any_lane(any_late), 0)) {
+          seldom();
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float max_s_2[kStepsI];
+          float max_s_2_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                  : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
+            }
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          bool any_far_2 = false;
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          }
+          const bool rare_2 = any_lane(any_far_2);
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float ref_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+            ref_2[i_step] = ref_3;
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float row_4[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          float row_5[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          if (__builtin_expect(rare_2, 0)) {
+            seldom();
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              #pragma unroll
+              for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+                #pragma unroll
+                for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                  const bool far = abs_of(ref_2[i_step]) > far_from;
+                  tile_4[i_step][j_step][j_sub] = far
+                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_4[i_step][j_step][j_sub];
+                }
+              }
+            }
+
+            // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            }
+
+            // attention.tile:19  alpha = exp(m - ref)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              const float where = far ? s_2 : in_bits;
+              row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            }
+          }
+          float alpha_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
+          }
+
+          // attention.tile:18  p     = exp(s - ref[:, None])
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]);
+              }
+            }
+          }
+          Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                p_2[i_step][j_step][j_sub] = p_3;
+              }
+            }
+          }
+
+          // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
+                    + p_2[i_step][j_step][j_sub];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
+            }
+          }
+          float l_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+            l_2_moved[i_step] = l_3;
+          }
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float m_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            m_moved[i_step] = m_new;
+          }
+          float carried_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const bool near = abs_of(m_new) <= far_from;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          }
+
+          // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              Vector<float, kWidthJ> carried_wide;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              }
+              carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            l_2[i_step] = l_2_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            m[i_step] = m_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            carried_2[i_step] = carried_2_moved[i_step];
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l[i_step] = l_2[i_step];
+        }
       }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       for (int j_tile = max_of(j_tile_whole_own, 0); j_tile < j_tile_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
@@ -3471,221 +3707,289 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
 
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s_2[kStepsI];
-        float max_s_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                  max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far_2 = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
-        }
-        const bool rare_2 = any_lane(any_far_2);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare_2, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
-          }
-
-          // attention.tile:19  alpha = exp(m - ref)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
-          }
-        }
-        float alpha_2[kStepsI];
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_2[kStepsI];
+        float sum_p_2_chains[kStepsI][kStepsJChain2];
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_3 = exp2_fast(row_5[i_step]);
-          alpha_2[i_step] = alpha_3;
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                  row_4[i_step]);
-            }
-          }
-        }
-        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
-              p_2[i_step][j_step][j_sub] = p_3;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p_2[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_2 = l[i_step] * alpha_2[i_step] + sum_p_2[i_step];
-          l[i_step] = l_2;
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-          m[i_step] = m_new;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
+              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
+                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
-
-        // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
+            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
+                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
+          }
+        }
+        float l_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] + sum_p_2[i_step];
+          l_2[i_step] = l_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        bool any_late = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
+        }
+        if (__builtin_expect(any_lane(any_late), 0)) {
+          seldom();
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float max_s_2[kStepsI];
+          float max_s_2_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
+                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+              }
             }
           }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              max_s_2[i_step] = j_chain_step <= 0 ? max_s_2_chains[i_step][j_chain_step]
+                  : OpMax<float>::combine(max_s_2[i_step], max_s_2_chains[i_step][j_chain_step]);
+            }
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          bool any_far_2 = false;
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          }
+          const bool rare_2 = any_lane(any_far_2);
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            max_s_2[i_step] = lane_reduce<OpMax<float>, 4>(max_s_2[i_step]);
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float ref_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+            ref_2[i_step] = ref_3;
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          float row_4[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          float row_5[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          }
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          if (__builtin_expect(rare_2, 0)) {
+            seldom();
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              #pragma unroll
+              for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+                #pragma unroll
+                for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                  const bool far = abs_of(ref_2[i_step]) > far_from;
+                  tile_4[i_step][j_step][j_sub] = far
+                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_4[i_step][j_step][j_sub];
+                }
+              }
+            }
+
+            // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            }
+
+            // attention.tile:19  alpha = exp(m - ref)
+            #pragma unroll
+            for (int i_step = 0; i_step < kStepsI; ++i_step) {
+              const bool far = abs_of(ref_2[i_step]) > far_from;
+              const float where = far ? s_2 : in_bits;
+              row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            }
+          }
+          float alpha_2[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
+          }
+
+          // attention.tile:18  p     = exp(s - ref[:, None])
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]);
+              }
+            }
+          }
+          Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                p_2[i_step][j_step][j_sub] = p_3;
+              }
+            }
+          }
+
+          // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_chain_step = j_step % 4;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
+                    + p_2[i_step][j_step][j_sub];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
+            }
+          }
+          float l_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+            l_2_moved[i_step] = l_3;
+          }
+
+          // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+          float m_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            m_moved[i_step] = m_new;
+          }
+          float carried_2_moved[kStepsI];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const float m_new = max_nan(m[i_step], max_s_2[i_step]);
+            const bool near = abs_of(m_new) <= far_from;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          }
+
+          // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              Vector<float, kWidthJ> carried_wide;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+              }
+              carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              }
+            }
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            l_2[i_step] = l_2_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            m[i_step] = m_moved[i_step];
+          }
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            carried_2[i_step] = carried_2_moved[i_step];
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l[i_step] = l_2[i_step];
         }
       }
       renew(i_first);
       renew(t8_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {

@@ -58,6 +58,18 @@ class Source:
         return forms[0].variant.asynchronous or "" if forms else reason
 
 
+def bounds(
+    program: t.Program, sizes: Mapping[str, int], scalars: Mapping[str, float] | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """For the same inputs the value of each output, and what any allowed execution may differ by."""
+    given = dict(scalars or {})
+    arrays = make_inputs(program, sizes, given, 11)
+    runner = Interpreter(program, sizes, arrays, given, bounds=True)
+    runner.run()
+    found = {x.name: runner.expected(x.name) for x in program.tensors if x.role == "output"}
+    return {name: (e.value, e.bound) for name, e in found.items()}
+
+
 def interpret(
     program: t.Program, sizes: Mapping[str, int], scalars: Mapping[str, float] | None = None
 ) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tilec.reference.blas import one_thread
 from tilec.reference.bounds import compare
 from tilec.reference.interpreter import Expected, Interpreter
 from tilec.reference.numbers import to_double
+from tilec.reference.precision import at_any_scale
 from tilec.reference.running_error import COARSE, BoundedArithmetic
 from tilec.reference.tiles import Tile
 
@@ -410,3 +411,24 @@ def test_products_are_the_same_with_one_thread() -> None:
     with one_thread(), one_thread():
         alone = left @ right
     np.testing.assert_array_equal(alone, left @ right)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_a_conversion_at_any_scale_is_off_by_half_an_ulp_of_its_size(dtype: DType) -> None:
+    unit = dtype.epsilon / 2
+    given = tile([1.0, -3.0, 0.0, 2.0**-20, np.inf, np.nan], [0, 0.25, 0, 0, 0, 0])
+    rounded = FAST.cast(given, F32, dtype)
+    found = bound(at_any_scale(given, rounded, dtype))
+    # 1, and a power of two that a type has no denormal for, are exact at the program's own scale
+    assert bound(rounded)[0] == 0 and found[0] == unit
+    assert found[1] == pytest.approx(0.25 + 3.25 * unit, rel=1e-9) and found[2] == 0
+    assert found[3] == max(2.0**-20 * unit, bound(rounded)[3])
+    assert (found[4:] == 0).all()
+    # what any scale between 2^-8 and 2^8 gives is within it
+    x = np.random.default_rng(1).uniform(0.5, 1, 4000)
+    for factor in (1.0, 1.37, 2.0**-8, 255.9):
+        scaled = FAST.cast(tile(x * factor), F32, dtype)
+        other = np.abs(scaled.data + bound(scaled)) / factor
+        exact = tile(x)
+        wide = bound(at_any_scale(exact, FAST.cast(exact, F32, dtype), dtype))
+        assert (np.abs(other - x) <= wide * (1 + 1e-12)).all()

@@ -210,7 +210,7 @@ class _Printer:
                     text = f"next {carried.entry} = {carried.next} -> {carried.result}"
                     self.line(indent + 1, text, (carried.result,))
             case ir.If():
-                self.line(indent, f"if {op.condition}")
+                self.line(indent, f"if rarely {op.condition}" if op.rare else f"if {op.condition}")
                 self.block(op.then, indent + 1)
                 self.span = op.span
                 if op.otherwise.ops:

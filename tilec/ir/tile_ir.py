@@ -439,12 +439,14 @@ class Merge:
 
 @dataclass(frozen=True)
 class If(Op):
-    """A branch on a run-time scalar; `outs` are the results of `merges`."""
+    """A branch on a run-time scalar; `outs` are the results of `merges`. `rare`, a schedule's: the condition is one of rows, and rows are
+    free to take `then` where it does not hold, so that a warp does where it holds for one of its rows."""
 
     condition: Value
     then: Block
     otherwise: Block
     merges: tuple[Merge, ...] = ()
+    rare: bool = False
 
 
 @dataclass(frozen=True)

@@ -482,7 +482,10 @@ class _Verifier:
             self.alike(carried.entry, carried.result)
 
     def branch(self, op: ir.If) -> None:
-        self.scalar(op.condition, BOOL)
+        if op.rare:
+            self.need(self.use(op.condition).dtype == BOOL, "the condition of a branch is not bool")
+        else:
+            self.scalar(op.condition, BOOL)
         with self.scope():
             self.block(op.then)
             for merge in op.merges:

@@ -143,6 +143,11 @@ def _sinks_of(value: t.Value, definitions: Definitions, found: Placement) -> lis
             for n, c in enumerate(user.carried):
                 if c.next is value or c.initial is value:
                     sinks[id(user), n] = user
+        elif isinstance(user, t.If) and user.rare:
+            # and each merged one
+            for n, m in enumerate(user.merges):
+                if value in (m.then, m.otherwise):
+                    sinks[id(user), n] = user
         else:
             sinks[id(user), 0] = user
     found.places[value.id] = sinks

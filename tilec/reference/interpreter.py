@@ -17,13 +17,14 @@ import numpy as np
 from tilec.forked import forked
 from tilec.ir import tile_ir as ir
 from tilec.ir.axis_groups import axis_groups
+from tilec.ir.rescaled import rescaled_operands
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
 from tilec.reference.arithmetic import Arithmetic
 from tilec.reference.blas import one_thread
 from tilec.reference.memory import Memory
 from tilec.reference.numbers import Array
-from tilec.reference.precision import narrow_values
+from tilec.reference.precision import at_any_scale, narrow_values
 from tilec.reference.running_error import BoundedArithmetic
 from tilec.reference.tiles import Mask, Tile
 from tilec.source.diagnostics import fail
@@ -95,6 +96,7 @@ class Interpreter:
         if bounds:
             self.arithmetic = BoundedArithmetic(program.math == "strict")
         self.narrow = narrow_values(program) if bounds else frozenset()
+        self.rescaled = rescaled_operands(program) if bounds else frozenset()
         self.memories = self._memories(arrays, bounds)
         self.accessor = Accessor(self)
 
@@ -267,7 +269,7 @@ class Interpreter:
 
     def branch(self, op: ir.If) -> None:
         """One of two blocks."""
-        taken = self.holds(op.condition)
+        taken = bool(self.tile(op.condition).data.any()) if op.rare else self.holds(op.condition)
         self.block(op.then if taken else op.otherwise)
         for merge in op.merges:
             tile = self.tile(merge.then if taken else merge.otherwise)
@@ -342,7 +344,11 @@ class Interpreter:
                 args = [self.tile(a) for a in op.args]
                 return arithmetic.elementwise(op.op, args, out.dtype, op.out.id in self.narrow)
             case ir.Cast():
-                return arithmetic.cast(self.tile(op.arg), op.arg.type.dtype, out.dtype)
+                given = self.tile(op.arg)
+                result = arithmetic.cast(given, op.arg.type.dtype, out.dtype)
+                if op.out.id in self.rescaled:
+                    result = at_any_scale(given, result, out.dtype)
+                return result
             case ir.Bitcast():
                 return arithmetic.bitcast(self.tile(op.arg), op.arg.type.dtype, out.dtype)
             case ir.Fill():

@@ -1,11 +1,28 @@
-"""Which results flow only into stores or products of 16 bits or fewer (the numerics table allows those a coarser function)."""
+"""Where the numerics table allows more than one rounding of a result: functions whose results flow only into stores or products of 16
+bits or fewer, and operands of products that a loop rescales."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
+
 from tilec.ir import tile_ir as ir
+from tilec.ir.dtypes import DType
+from tilec.reference.tiles import Tile
+
+
+def at_any_scale(given: Tile, rounded: Tile, dtype: DType) -> Tile:
+    """A conversion to a float whose operand may have another scale while it is rounded: off by half an ulp, wherever in its binade the
+    element then lies."""
+    error = np.zeros(given.data.shape) if given.error is None else given.error
+    with np.errstate(all="ignore"):
+        size = np.abs(np.asarray(given.data, np.float64)) + error
+        total = error + size * (dtype.epsilon / 2)
+        total = np.where(np.isfinite(rounded.data), total, 0.0)
+    known = 0.0 if rounded.error is None else rounded.error
+    return Tile(rounded.data, rounded.present, np.maximum(total, known), rounded.spread)
 
 
 def narrow_values(program: ir.Program) -> frozenset[int]:

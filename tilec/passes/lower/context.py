@@ -104,6 +104,12 @@ class Context:
     """what values stand for in front of a rare branch, while that is emitted"""
     early: set[int] = field(default_factory=set)
     """rows that were evaluated around a rare branch, in front of their place"""
+    joint: dict[int, k.Fragment] = field(default_factory=dict)
+    """registers of a product's operand that a sum's walk packs too, by the sum's result"""
+    joint_tiles: set[int] = field(default_factory=set)
+    """tiles that exist in such walks alone"""
+    joint_casts: set[int] = field(default_factory=set)
+    """what such walks pack"""
     merges: dict[int, Merge] = field(default_factory=dict)
     """reductions that share an exchange with another one, by the id of the result"""
     own_parts: dict[int, k.Fragment] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import is_packed, pack_left
 from tilec.passes.lower.questions import coords_for, interior_of, is_span_loop
 from tilec.passes.lower.rings import Ring, rings
+from tilec.passes.lower.seldom import branch_rarely
 from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.uses import operands
 from tilec.source.text import Span
@@ -213,11 +214,11 @@ class Structure:
                     expr = k.Local(name, expr.rep)
                 finals.append(k.Assign(variable, expr))
                 continue
-            if is_packed(context, carried.entry):
-                pack_left(context, following, variable, carried.entry.span)
-                continue
             made = context.fragments.get(following.id)
             if made is variable:
+                continue
+            if is_packed(context, carried.entry):
+                pack_left(context, following, variable, carried.entry.span)
                 continue
             whole = made is not None and made.rep == variable.rep and made.axes == variable.axes
             if made is not None and whole and made not in variables:
@@ -253,6 +254,9 @@ class Structure:
     def branch(self, op: t.If) -> None:
         """A branch, with the merged names in variables."""
         context = self.context
+        if op.rare:
+            branch_rarely(context, op, self.block)
+            return
         variables: list[k.Fragment] = []
         for merge in op.merges:
             value = merge.result

@@ -46,6 +46,7 @@ from tilec.passes.lower.rarely import announce, subtract_rarely
 from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
 from tilec.passes.lower.roles import with_roles
 from tilec.passes.lower.scans import lower_scan
+from tilec.passes.lower.seldom import announce_joint
 from tilec.passes.lower.shares import splits
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked
@@ -156,6 +157,7 @@ class _Statements:
         """Ops in order; neighbouring reductions and stores that share a walk go together."""
         ops = list(block.ops)
         announce(self.context, ops)
+        announce_joint(self.context, ops)
         n = 0
         while n < len(ops):
             op = ops[n]
@@ -242,7 +244,9 @@ class _Statements:
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if isinstance(op, t.Load) and id(op) in context.variant.crossing:
                     cross(context, op)
-                if op.out.id in context.early:
+                if op.out.id in context.joint_tiles:
+                    pass
+                elif op.out.id in context.early:
                     context.early.discard(op.out.id)
                 elif op.out.id in context.placement.held and context.placement.sinks.get(op.out.id):
                     self.hold(op)

@@ -376,12 +376,19 @@ def _carried_in_place(context: Context, op: t.Dot) -> k.Fragment | None:
 
 
 def _updates(context: Context, op: t.Dot, carried: t.Carried) -> bool:
-    """Whether a carried name is a product's accumulator as it is, and its next value the result changed element by element."""
+    """Whether a carried name is a product's accumulator as it is, and its next value the result changed element by element, at all or
+    in a branch that is rare."""
     if op.accumulate is not carried.entry or context.variant.asynchronous is None:
         return False
-    value = op.out
-    while value is not carried.next:
-        users = context.definitions.users[value.id]
+    value, last = op.out, carried.next
+    branch = context.definitions.defining.get(last.id)
+    if isinstance(branch, t.If) and branch.rare:
+        (merge,) = (m for m in branch.merges if m.result is last)
+        if merge.otherwise is not op.out:
+            return False
+        last = merge.then
+    while value is not last:
+        users = [u for u in context.definitions.users[value.id] if u is not branch]
         if len(users) != 1 or not isinstance(users[0], t.Elementwise):
             return False
         value = users[0].out

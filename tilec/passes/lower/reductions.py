@@ -15,6 +15,7 @@ from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, computable, compute_type
 from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.rarely import vote
+from tilec.passes.lower.seldom import packs_too
 from tilec.source.text import Span
 
 THREAD = Sym.of(Var("thread", "local"))
@@ -41,8 +42,11 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
     context.out.append(k.Declare(target, k.Identity(op.op, dtype), span=op.span))
     body = Body(context, context.ordered(coords))
     body.count(value)
+    if result.id in context.joint:
+        body.count(value)
     element = body.value(value, coords)
     element = computable(element)
+    besides, after = packs_too(context, op, body, element)
     if element.rep != dtype:
         element = k.Apply("convert", (element,), dtype)
     guards = body.reduced_guards(value, coords, op.axes)
@@ -52,7 +56,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         element = k.Apply("indexed", (element, at), dtype)
     chain = None if indexed else _chains(context, op, coords, target)
     if chain is None:
-        body.finish(guards, [k.Accumulate(target, op.op, element)], [], op.span)
+        body.finish(guards, [k.Accumulate(target, op.op, element), *besides], after, op.span)
     else:
         partial, axis, fast = chain
         number = Sym.of(Var(fast.step, "local")) % axis.layout.steps
@@ -62,12 +66,13 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         if not guards.all:
             # every chain begins with an element of its own instead of the neutral one
             context.out[start] = k.Declare(target, None, span=op.span)
-            first = _is_first(fast)
+            first = _is_first(fast, axis.layout.steps)
             each = replace(each, first=_at_most(axis.step, 0))
         else:
             neutral = k.Identity(op.op, target.rep)
             context.out[-1] = k.Declare(partial, neutral, span=op.span)
-        body.finish(guards, [k.Accumulate(partial, op.op, element, first)], [], op.span)
+        inside = [k.Accumulate(partial, op.op, element, first), *besides]
+        body.finish(guards, inside, after, op.span)
         context.out.append(k.TileLoop(partial.axes, (), (k.Elements((), (each,)),), span=op.span))
     vote(context, op, target)
     merge = context.merges.get(result.id)
@@ -129,6 +134,8 @@ MANY_PARTIALS = 16
 
 CHAINS = 4
 """Independent accumulations of a thread where one would wait for itself at every element."""
+PACKING_CHAINS = 2
+"""The same where the walk packs an operand as well, and registers hold the tile that it is made of for the time being."""
 LONG_CHAIN = 8
 """Vectors of a thread from which that pays."""
 
@@ -141,11 +148,13 @@ def _chains(
     fast = coords[op.axes[0]] if len(op.axes) == 1 else None
     if context.variant.asynchronous is None or fast is None or fast.layout.steps < LONG_CHAIN:
         return None
-    if fast.layout.streams or fast.layout.steps % CHAINS:
+    count = PACKING_CHAINS if op.out.id in context.joint else CHAINS
+    if fast.layout.streams or fast.layout.steps % count:
         return None
-    axis = next((a for a in context.extra_axes if a.name == f"{fast.name}_chain"), None)
+    word = f"{fast.name}_chain" if count == CHAINS else f"{fast.name}_chain{count}"
+    axis = next((a for a in context.extra_axes if a.name == word), None)
     if axis is None:
-        axis = k.LoopAxis(f"{fast.name}_chain", blocked(CHAINS, 1, 1, 1), Sym.of(CHAINS))
+        axis = k.LoopAxis(word, blocked(count, 1, 1, 1), Sym.of(count))
         context.extra_axes.append(axis)
         for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
             context.names.used.add(word)
@@ -155,9 +164,9 @@ def _chains(
     return partial, axis, fast
 
 
-def _is_first(fast: k.LoopAxis) -> k.Expr:
+def _is_first(fast: k.LoopAxis, chains: int) -> k.Expr:
     """Whether the current element is the first of its chain."""
-    early = _at_most(fast.step, CHAINS - 1)
+    early = _at_most(fast.step, chains - 1)
     if not fast.vectorised:
         return early
     return k.Apply("and", (early, _at_most(f"{fast.name}_sub", 0)), BOOL)

@@ -16,10 +16,14 @@ from tilec.passes.uses import operands, syms_of
 
 
 def rows_first(block: t.Block) -> t.Block:
-    """The block with its ops so ordered, loops inside too. Ops with effects keep their order."""
-    ops = [
-        replace(op, body=rows_first(op.body)) if isinstance(op, t.For) else op for op in block.ops
-    ]
+    """The block with its ops so ordered, loops and rare branches inside too. Ops with effects keep their order."""
+    ops: list[t.Op] = []
+    for op in block.ops:
+        if isinstance(op, t.For):
+            op = replace(op, body=rows_first(op.body))
+        elif isinstance(op, t.If) and op.rare:
+            op = replace(op, then=rows_first(op.then))
+        ops.append(op)
     home = {v.id: n for n, op in enumerate(ops) for v in op.outs}
     needs: list[set[int]] = []
     for op in ops:

@@ -6,9 +6,11 @@ from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.rescaled import rescaled_operands, rescalings
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
+from tilec.passes.schedule.keep import keep_references
 from tilec.passes.schedule.order import rows_first
 from tilec.passes.schedule.partial import defer_sums
 from tilec.passes.schedule.rotate import rotate
@@ -26,17 +28,25 @@ class Scheduled:
 
 
 def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
-    """Fold exponentials, defer sums, rotate loops, put rows first."""
+    """Fold exponentials, defer sums, rotate loops, keep references, put rows first."""
     numbers = Numbers(program.nests)
     facts = Facts.of(program)
     origin: dict[int, int] = {}
     steps: list[str] = []
+    folded = False
+    # of the nest and of the program as it was analysed: the interpreter's bounds follow the latter
+    allowed = rescaled_operands(program)
+    rescaling = tuple(r for r in rescalings(nest) if r.operands <= allowed)
     if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         nest, folded = fold_exponents(program, nest, numbers)
         nest, deferred = defer_sums(nest, numbers)
         steps += ["fold_exponents"] * folded + ["defer_sums"] * deferred
     body, rotated = rotate(nest.body, numbers, facts, origin)
     if rotated:
-        steps += ["rotate", "rows_first"]
+        steps.append("rotate")
+        if folded:
+            body, kept = keep_references(body, rescaling, numbers, origin)
+            steps += ["keep_references"] * kept
+        steps.append("rows_first")
         body = rows_first(body)
     return Scheduled(replace(nest, body=body), origin, tuple(steps))

@@ -1,0 +1,261 @@
+"""Kept references: a rotated loop that rescales goes on with an earlier trip's reference, and moves it where a weight becomes large.
+
+    n = max(m, max(s))                  w' = exp2(s * c + r)                    r = -m * c; not a number where a row is far or empty
+    w = exp2(s * c - n * c)             l' = l + sum(w')
+    a = exp2(m * c - n * c)       ->    if rarely a lane's part of sum(w') is not below 2^8:
+    l = l * a + sum(w)                      n, w, a, l, o as the program says; r = -n * c
+    o = o * a                           else: m, w', l', o as they are
+    m = n
+
+Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
+what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import BOOL, F32
+from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.axes import substitute
+from tilec.passes.schedule.clone import Numbers
+from tilec.passes.uses import operands
+
+_PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
+
+
+class _Refused(Exception):
+    """The loop does not have the form that this knows."""
+
+
+def keep_references(
+    block: t.Block, found: tuple[Rescaling, ...], numbers: Numbers, origin: Mapping[int, int]
+) -> tuple[t.Block, bool]:
+    """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
+    was."""
+    ops: list[t.Op] = []
+    done = False
+    for op in block.ops:
+        for rescaling in found if isinstance(op, t.For) else ():
+            assert isinstance(op, t.For)
+            before = numbers.next
+            try:
+                head, op = _Loop(op, rescaling, numbers, origin).kept()
+            except _Refused:
+                numbers.next = before
+                continue
+            ops += head
+            done = True
+            break
+        ops.append(op)
+    return t.Block(tuple(ops)), done
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """`exp2(fma(sub_if(tile, …), factor, …))`: its op, the tile, the factor, the reference's axes in the tile, and the largest size of
+    a reference that is near."""
+
+    op: t.Elementwise
+    tile: t.Value
+    factor: t.Value
+    spread: t.Rearrange
+    largest: t.Value
+
+
+class _Loop:
+    """One rotated loop."""
+
+    def __init__(
+        self, loop: t.For, rescaling: Rescaling, numbers: Numbers, origin: Mapping[int, int]
+    ):
+        self.loop, self.rescaling, self.numbers, self.origin = loop, rescaling, numbers, origin
+        self.made = {v.id: op for op in loop.body.ops for v in op.outs}
+        running = [c for c in loop.carried if origin.get(c.next.id) == rescaling.reference]
+        if len(running) != 1:
+            raise _Refused
+        self.running = running[0]
+        self.moving: set[int] = {self.running.entry.id}
+        for op in loop.body.ops:
+            if any(v.id in self.moving for v in operands(op)):
+                if not isinstance(op, _PURE):
+                    raise _Refused
+                self.moving.add(op.out.id)
+        self.weight = self._weight()
+        self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
+        """what values are while the reference stays; None: 1"""
+        self.ops: list[t.Op] = []
+
+    def _root(self, value: t.Value) -> int:
+        return self.origin.get(value.id, value.id)
+
+    def _weight(self) -> _Weight:
+        """The weight's parts. Raises _Refused."""
+        for op in self.loop.body.ops:
+            if not isinstance(op, t.Elementwise) or self._root(op.out) != self.rescaling.weight:
+                continue
+            argument = self._elementwise(op.args[0], "fma") if op.op == "exp2" else None
+            if argument is None:
+                break
+            near = self._elementwise(argument.args[0], "sub_if")
+            spread = self.made.get(argument.args[2].id)
+            if near is None or not isinstance(spread, t.Rearrange):
+                break
+            flag = self.made.get(near.args[2].id)
+            far = self._elementwise(flag.arg, "gt") if isinstance(flag, t.Rearrange) else None
+            outside = argument.args[1].id not in self.made
+            if far is None or not outside or far.args[1].id in self.made:
+                break
+            return _Weight(op, near.args[0], argument.args[1], spread, far.args[1])
+        raise _Refused
+
+    def _elementwise(self, value: t.Value, name: str) -> t.Elementwise | None:
+        op = self.made.get(value.id)
+        return op if isinstance(op, t.Elementwise) and op.op == name else None
+
+    # ---- making ops
+
+    def _like(
+        self, ops: list[t.Op], value: t.Value, kind: Callable[..., t.Op], **parts: object
+    ) -> t.Value:
+        made = replace(self.numbers.fresh(value), name="")
+        ops.append(kind(outs=(made,), span=value.span, **parts))
+        return made
+
+    def _number(self, ops: list[t.Op], number: float) -> t.Value:
+        value = t.Value(self.numbers.next, t.TileType(F32), "")
+        self.numbers.next += 1
+        ops.append(t.Constant(outs=(value,), value=number))
+        return value
+
+    def _kept(self, bound: t.Value, ops: list[t.Op]) -> t.Value:
+        """The negative reference in bits of rows that have a bound which is near, else not a number."""
+        weight = self.weight
+        zero, none = self._number(ops, 0.0), self._number(ops, math.nan)
+        size = self._like(ops, bound, t.Elementwise, op="abs", args=(bound,))
+        near = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="near")
+        args = (size, weight.largest)
+        ops.append(t.Elementwise(outs=(near,), op="le", args=args, span=bound.span))
+        args3 = (bound, weight.factor, zero)
+        product = self._like(ops, bound, t.Elementwise, op="fma", args=args3)
+        negative = self._like(ops, bound, t.Elementwise, op="neg", args=(product,))
+        return self._like(ops, bound, t.Elementwise, op="where", args=(near, negative, none))
+
+    # ---- while the reference stays
+
+    def _stays(self, value: t.Value, kept: t.Value) -> t.Value | None:
+        """What a value is while the reference stays, and `kept` is it; None: 1."""
+        if value.id not in self.moving or value is self.running.entry:
+            return value
+        if value.id not in self.usual:
+            self.usual[value.id] = self._made_usual(value, kept)
+        return self.usual[value.id]
+
+    def _made_usual(self, value: t.Value, kept: t.Value) -> t.Value | None:
+        op = self.made[value.id]
+        weight = self.weight
+        if op is weight.op:
+            spread = weight.spread
+            bound = self._like(self.ops, spread.out, t.Rearrange, arg=kept, axes=spread.axes)
+            args = (weight.tile, weight.factor, bound)
+            argument = self._like(self.ops, weight.op.args[0], t.Elementwise, op="fma", args=args)
+            out = self.numbers.fresh(value)
+            self.ops.append(replace(weight.op, outs=(out,), args=(argument,)))
+            return out
+        if self._root(value) in self.rescaling.factors:
+            return None
+        changed = {v.id: self._stays(v, kept) for v in operands(op)}
+        if isinstance(op, t.Rearrange) and changed[op.arg.id] is None:
+            return None
+        if isinstance(op, t.Elementwise) and op.op == "mul":
+            left, right = (changed[a.id] for a in op.args)
+            if left is None or right is None:
+                return left if right is None else right
+        known = {n: v for n, v in changed.items() if v is not None}
+        if len(known) < len(changed):
+            raise _Refused
+        out = self.numbers.fresh(value)
+        self.ops.append(replace(substitute(op, known), outs=(out,)))
+        return out
+
+    # ---- the loop
+
+    def kept(self) -> tuple[list[t.Op], t.For]:
+        """The ops in front of the loop, and the loop. Raises _Refused."""
+        loop, running = self.loop, self.running
+        head: list[t.Op] = []
+        initial = self._kept(running.initial, head)
+        entry = self.numbers.fresh(initial)
+        asked = self._late(entry)
+        then = [op for op in loop.body.ops if op.outs and op.outs[0].id in self.moving]
+        following = self._kept(running.next, then)
+        merges: list[t.Merge] = []
+        carried: list[t.Carried] = []
+        for c in loop.carried:
+            if c.next.id not in self.moving:
+                carried.append(c)
+                continue
+            stays = self._stays(c.next, entry)
+            if stays is None:
+                raise _Refused
+            result = self.numbers.fresh(c.next)
+            merges.append(t.Merge(c.next, stays, result))
+            carried.append(replace(c, next=result))
+        result = self.numbers.fresh(entry)
+        merges.append(t.Merge(following, entry, result))
+        carried.append(t.Carried(initial, entry, result, self.numbers.fresh(entry)))
+        rest = [op for op in loop.body.ops if not op.outs or op.outs[0].id not in self.moving]
+        rest += self.ops
+        rest, then = _sunk(rest, then, carried)
+        branch = t.If(
+            outs=tuple(m.result for m in merges),
+            condition=asked,
+            then=t.Block(tuple(then)),
+            otherwise=t.Block(()),
+            merges=tuple(merges),
+            rare=True,
+            span=self.weight.op.span,
+        )
+        outs = tuple(c.result for c in carried)
+        body = t.Block((*rest, branch))
+        return head, replace(loop, outs=outs, carried=tuple(carried), body=body)
+
+    def _late(self, kept: t.Value) -> t.Value:
+        """For each row whether the reference has to move. Raises _Refused where no sum says."""
+        weight = self.weight.op.out
+        sums = [
+            op
+            for op in self.loop.body.ops
+            if isinstance(op, t.Reduce) and op.op == "sum" and op.arg is weight and op.partial
+        ]
+        if not sums:
+            raise _Refused
+        total = self._stays(sums[0].out, kept)
+        assert total is not None
+        most = self._number(self.ops, LARGEST_FACTOR)
+        flags = t.TileType(BOOL, total.type.axes)
+        below = replace(self.numbers.fresh(total, flags), name="")
+        late = replace(self.numbers.fresh(total, flags), name="late")
+        span = weight.span
+        self.ops.append(t.Elementwise(outs=(below,), op="lt", args=(total, most), span=span))
+        self.ops.append(t.Elementwise(outs=(late,), op="not", args=(below,), span=span))
+        return late
+
+
+def _sunk(
+    rest: list[t.Op], then: list[t.Op], carried: list[t.Carried]
+) -> tuple[list[t.Op], list[t.Op]]:
+    """What only the branch reads is done there."""
+    needed = {c.next.id for c in carried}
+    for op in reversed(rest):
+        outs = {v.id for v in op.outs}
+        inside = {v.id for x in then for v in operands(x)}
+        beside = {v.id for x in rest if x is not op for v in operands(x)} | needed
+        if isinstance(op, _PURE) and outs & inside and not outs & beside:
+            rest = [x for x in rest if x is not op]
+            then = [op, *then]
+    return rest, then
