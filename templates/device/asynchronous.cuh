@@ -434,6 +434,38 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 }
 //@ end
 
+//@ primitive load_rows needs PanelTile Vector ldmatrix_x4 bitcast lane_id load_aligned
+//@ includes <cstdint>
+/// A warp's 16 rows of a tile, from `row` on, as accumulators of wgmma lie: the row of lane / 4 and
+/// the one eight further, in pairs of columns (elements of 8 or 16 bits).
+template <class T, int kRows, int kCols, int kPairs>
+__device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
+                                          Vector<T, 2> (&bottom)[kPairs],
+                                          PanelTile<T, kRows, kCols>& tile, int row) {
+  static_assert(kPairs * 8 <= kCols, "columns of the tile");
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
+    static_assert(kPairs % 2 == 0, "two blocks of eight columns at once");
+#pragma unroll
+    for (int n = 0; n < kPairs; n += 2) {
+      uint32_t r[4];
+      ldmatrix_x4(r, tile.at(row + lane % 16, n * 8 + lane / 16 * 8));
+      top[n] = bitcast<Vector<T, 2>>(r[0]);
+      bottom[n] = bitcast<Vector<T, 2>>(r[1]);
+      top[n + 1] = bitcast<Vector<T, 2>>(r[2]);
+      bottom[n + 1] = bitcast<Vector<T, 2>>(r[3]);
+    }
+  } else {
+    static_assert(sizeof(T) == 1, "elements of 8 or 16 bits");
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      top[n] = load_aligned<2>(tile.at(row + lane / 4, n * 8 + lane % 4 * 2));
+      bottom[n] = load_aligned<2>(tile.at(row + lane / 4 + 8, n * 8 + lane % 4 * 2));
+    }
+  }
+}
+//@ end
+
 //@ primitive tensor_prefetch includes <cuda.h>
 /// Fetches a tensor map ahead of its first use.
 [[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {

@@ -234,6 +234,8 @@ class _Statements:
                 context.bind_scalar(op.out, context.scalar(op.arg))
             case t.Load() if op.out.id in self.staged and self._stage_once(op):
                 pass
+            case t.Load() if self.roles is not None and self.roles.reads(op):
+                context.fragments[op.out.id] = self.roles.read(op)
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if isinstance(op, t.Load) and id(op) in context.variant.crossing:
                     cross(context, op)
