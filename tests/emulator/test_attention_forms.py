@@ -12,6 +12,7 @@ from tests.emulator.asynchronous import Arrays, Program
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import I32
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -96,6 +97,23 @@ def test_warpgroups_with_trips_of_their_own_give_brought_tiles_back(tmp_path: Pa
     for rows in (8, 200, 392):
         ran = program.run({"H": 2, "S": rows, "scale": 0.125})
         assert ran.launched == ("causal_bias_kernel",)
+
+
+INDEXED = {
+    "alibi": {"D": 64, "BM": 128, "BN": 64},
+    "window": {"D": 64, "BM": 128, "BN": 64, "WINDOW": 100},
+}
+
+
+@pytest.mark.parametrize("kernel", INDEXED)
+def test_masks_and_distances_by_indices(kernel: str) -> None:
+    program = Program(FORMS, kernel, INDEXED[kernel])
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    held = [op.fragment for op in ops(low.body) if isinstance(op, k.Declare)]
+    assert not any(f.rep == I32 and len(f.axes) == 2 for f in held)  # a constant and a number
+    for rows in (1, 65, 130, 300):
+        ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125})
+        assert ran.launched == (f"{kernel}_kernel",)
 
 
 def lengths(*ends: int) -> object:

@@ -1155,27 +1155,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1183,7 +1165,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = s;
+            tile[i_step][j_step][j_sub] = s;
           }
         }
       }
@@ -1200,8 +1182,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1227,7 +1208,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1355,27 +1336,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -1386,9 +1349,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023)) < 1024;
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+            tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1411,7 +1375,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2) {
               max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_2[i_step][j_step][j_sub]);
+                  tile[i_step][j_step][j_sub]);
             }
           }
         }
@@ -1438,7 +1402,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1800,27 +1764,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1828,7 +1774,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = s;
+            tile[i_step][j_step][j_sub] = s;
           }
         }
       }
@@ -1845,8 +1791,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1872,7 +1817,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2000,27 +1945,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2031,9 +1958,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023)) < 1024;
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+            tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -2056,7 +1984,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2) {
               max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_2[i_step][j_step][j_sub]);
+                  tile[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2083,7 +2011,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2519,7 +2447,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2529,19 +2457,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -2549,14 +2467,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            tile_2[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -2574,7 +2492,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2600,7 +2518,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2740,7 +2658,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2750,19 +2668,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -2770,7 +2678,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2780,7 +2688,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
                 ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -2805,7 +2713,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
               const int j_el = j_at + j_sub;
               if (j_el < j_end) {
                 max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_2[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2833,7 +2741,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3208,7 +3116,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3218,19 +3126,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3238,14 +3136,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            tile_2[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -3263,7 +3161,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
@@ -3289,7 +3187,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3429,7 +3327,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3439,19 +3337,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3459,7 +3347,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3469,7 +3357,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
                 ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3494,7 +3382,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
               const int j_el = j_at + j_sub;
               if (j_el < j_end) {
                 max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_2[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3522,7 +3410,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }

@@ -109,6 +109,17 @@ class Asynchronous:
         """Threads of the consumers."""
         return WARPGROUP * self.warpgroups
 
+    @property
+    def brings(self) -> bool:
+        """Whether the producer brings tiles for registers, besides operands."""
+        return bool(self.brought)
+
+    @property
+    def brought(self) -> tuple[t.Load, ...]:
+        """The loads of those tiles."""
+        sites = [site for channel in self.channels if channel.held for site in channel.sites]
+        return tuple(load for site in sites for load in site.loads)
+
     def piece(self, columns: int, unit: int) -> int:
         """Columns of one instruction of a product of so many: as many as suit its registers, in pieces of one width that begin at
         multiples of `unit`."""

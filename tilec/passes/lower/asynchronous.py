@@ -32,7 +32,8 @@ from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
 KEEPS_DIVISORS = (40, 128)
-"""Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again."""
+"""Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again; a consumer does not
+beside tiles that are brought, which take its last ones."""
 
 
 class Roles:
@@ -258,7 +259,8 @@ class Roles:
     def _instances(self, body: tuple[k.Op, ...], role: int) -> a.Instances:
         """The loop over instances of the producer (0) or of the consumers (1)."""
         registers = self.form.registers[role]
-        return a.Instances(body, not 0 < registers < KEEPS_DIVISORS[role])
+        scarce = 0 < registers < KEEPS_DIVISORS[role] or (role == 1 and self.form.brings)
+        return a.Instances(body, not scarce)
 
     def consumer(self, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         """Rings, and the lowered body for each instance; then what is still to leave."""

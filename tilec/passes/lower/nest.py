@@ -13,7 +13,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.grid_order import rows_of_a_group, stored_along
+from tilec.passes.grid_order import reread_first, rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles
@@ -110,6 +110,11 @@ def lower_nest(
     declare_window(context)
     if variant.crossing and len(grid) > 1 and stored_along(nest, nest.grid[-2].index):
         grid[-2:] = reversed(grid[-2:])
+    elif variant.asynchronous is not None and variant.asynchronous.brings:
+        if not any(d.backwards for d in grid):
+            places = {loop.index: digit for loop, digit in zip(nest.grid, grid, strict=True)}
+            order = reread_first(nest, variant.asynchronous.brought)
+            grid = [places[loop.index] for loop in order]
     elif len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
