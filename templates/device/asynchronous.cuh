@@ -434,6 +434,54 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 }
 //@ end
 
+//@ primitive bits_of_pair needs Vector bitcast includes <cstdint>
+/// The same two truth values, told by one instruction each: bytes are not taken out of their word.
+[[maybe_unused]] __device__ __forceinline__ Vector<bool, 2> bits_of_pair(
+    const Vector<bool, 2>& pair) {
+  const uint32_t word = bitcast<uint16_t>(pair);
+  Vector<bool, 2> bits;
+  bits[0] = (word & 0xffu) != 0;
+  bits[1] = (word & 0xff00u) != 0;
+  return bits;
+}
+//@ end
+
+//@ primitive load_rows needs PanelTile Vector ldmatrix_x4 bitcast lane_id load_aligned
+//@ bits_of_pair includes <cstdint> <type_traits>
+/// A warp's 16 rows of a tile, from `row` on, as accumulators of wgmma lie: the row of lane / 4 and
+/// the one eight further, in pairs of columns (elements of 8 or 16 bits).
+template <class T, int kRows, int kCols, int kPairs>
+__device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
+                                          Vector<T, 2> (&bottom)[kPairs],
+                                          PanelTile<T, kRows, kCols>& tile, int row) {
+  static_assert(kPairs * 8 <= kCols, "columns of the tile");
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
+    static_assert(kPairs % 2 == 0, "two blocks of eight columns at once");
+#pragma unroll
+    for (int n = 0; n < kPairs; n += 2) {
+      uint32_t r[4];
+      ldmatrix_x4(r, tile.at(row + lane % 16, n * 8 + lane / 16 * 8));
+      top[n] = bitcast<Vector<T, 2>>(r[0]);
+      bottom[n] = bitcast<Vector<T, 2>>(r[1]);
+      top[n + 1] = bitcast<Vector<T, 2>>(r[2]);
+      bottom[n + 1] = bitcast<Vector<T, 2>>(r[3]);
+    }
+  } else {
+    static_assert(sizeof(T) == 1, "elements of 8 or 16 bits");
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      top[n] = load_aligned<2>(tile.at(row + lane / 4, n * 8 + lane % 4 * 2));
+      bottom[n] = load_aligned<2>(tile.at(row + lane / 4 + 8, n * 8 + lane % 4 * 2));
+      if constexpr (std::is_same<T, bool>::value) {
+        top[n] = bits_of_pair(top[n]);
+        bottom[n] = bits_of_pair(bottom[n]);
+      }
+    }
+  }
+}
+//@ end
+
 //@ primitive tensor_prefetch includes <cuda.h>
 /// Fetches a tensor map ahead of its first use.
 [[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {

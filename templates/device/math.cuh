@@ -349,7 +349,18 @@ struct HalfPi {
 }
 //@ end
 
-//@ primitive tanh_fast needs exp2_approx reciprocal_approx
+//@ primitive tanh_near
+/// tanh(x) within 6 ulp where |x| < 0.55: a minimax polynomial.
+[[maybe_unused]] __device__ __forceinline__ float tanh_near(float x) {
+  const float z = x * x;
+  float p = fmaf(0.016458713f, z, -0.052684117f);
+  p = fmaf(p, z, 0.1332094f);
+  p = fmaf(p, z, -0.3333296f);
+  return x * fmaf(p, z, 1.0f);
+}
+//@ end
+
+//@ primitive tanh_fast needs exp2_approx reciprocal_approx tanh_near
 /// tanh(x) within 6 ulp: a minimax polynomial below 0.55, else 1 - 2/(exp(2|x|) + 1).
 [[maybe_unused]] __device__ __forceinline__ float tanh_fast(float x) {
   const float size = fabsf(x);
@@ -357,11 +368,7 @@ struct HalfPi {
     const float e = exp2_approx(size * 2.885390082f);
     return copysignf(fmaf(-2.0f, reciprocal_approx(e + 1.0f), 1.0f), x);
   }
-  const float z = x * x;
-  float p = fmaf(0.016458713f, z, -0.052684117f);
-  p = fmaf(p, z, 0.1332094f);
-  p = fmaf(p, z, -0.3333296f);
-  return x * fmaf(p, z, 1.0f);
+  return tanh_near(x);
 }
 [[maybe_unused]] __device__ __forceinline__ double tanh_fast(double x) { return ::tanh(x); }
 //@ end

@@ -140,6 +140,10 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   const Vector<float, 2> rows = join_rows(Vector<float, 2>{}, Vector<float, 2>{}, 1);
   a.x[2] ^= static_cast<uint32_t>(rows[0]);
   load_turned(a, cta_shared<Shared>().across, 0, turned_place(cta_shared<Shared>().across, 16));
+  Vector<int8_t, 2> upper[4];
+  Vector<int8_t, 2> lower[4];
+  load_rows(upper, lower, cta_shared<Shared>().across, 16);
+  a.x[3] ^= static_cast<uint32_t>(upper[1][0] + lower[2][1]);
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);
   Vector<float, 2> top{};

@@ -1,5 +1,5 @@
-"""Forms of attention of bench/attention_forms.tile on the asynchronous path: masks and biases in lines of 16 bytes, and where rows begin
-anywhere; packed sequences, most of whose tiles are dead."""
+"""Forms of attention of bench/attention_forms.tile on the asynchronous path: masks and biases that the producer brings, and where rows
+begin anywhere; packed sequences, most of whose tiles are dead."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.emulator.asynchronous import Arrays, Program
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import I32
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -37,13 +38,13 @@ def no_key_for_the_third(arrays: Arrays) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["masked", "biased"])
-def test_tiles_beside_the_products_come_in_lines(kernel: str) -> None:
+def test_tiles_beside_the_products_are_brought_by_the_producer(kernel: str) -> None:
     program = Program(FORMS, kernel, TILES)
-    spread = {
-        low.name: sum(isinstance(op, k.SpreadLine) for op in ops(low.body))
+    brought = {
+        low.name: sum(isinstance(op, a.TileLoad) for op in ops(low.body))
         for low in program.kernel.lowered["sm_90a"]
     }
-    assert spread.pop(f"{kernel}_kernel") > 1 and not any(spread.values())
+    assert brought.pop(f"{kernel}_kernel") > 1 and not any(brought.values())
     numbers = {"B": 1, "H": 1, "S": 72, "scale": 0.125}
     # rows of whole lines, of whole pairs, and rows that begin anywhere
     for keys, form in ((144, ""), (102, "_pairs"), (101, "_any_out")):
@@ -53,6 +54,66 @@ def test_tiles_beside_the_products_come_in_lines(kernel: str) -> None:
             assert (ran.outputs["o"][0, 0, 2] == 0).all() and ran.outputs["lse"][0, 0, 2] == -np.inf
             assert np.isfinite(ran.outputs["lse"][0, 0, 3])
         assert np.isfinite(ran.outputs["o"].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("kernel", ["masked", "biased"])
+@pytest.mark.parametrize("rows", [1, 64, 130, 257])
+def test_brought_tiles_of_two_warpgroups(kernel: str, rows: int) -> None:
+    program = Program(FORMS, kernel, {"D": 64, "BM": 128, "BN": 64})
+    numbers = {"B": 2, "H": 2, "S": rows, "N": 208, "scale": 0.125}
+    ran = program.run(numbers, no_key_for_the_third if rows > 3 else None)
+    assert ran.launched == (f"{kernel}_kernel",)
+
+
+CAUSAL_BIAS = """
+import std.softmax
+
+kernel causal_bias[D = 64, BM = auto, BN = auto](
+    q: bf16[H, S, D], k: bf16[H, S, D], v: bf16[H, S, D], bias: bf16[S, S], scale: f32) -> o: bf16[H, S, D]:
+    require scale > 0.0
+    for h, i in parallel(H, S by BM):
+        state = softmax.begin(i, D)
+        for j in range(0 : min(S, i.stop) by BN):
+            s = (q[h, i, :] @ k[h, j, :].T) * scale + bias[i, j].to(f32)
+            state = softmax.step(state, where(i[:, None] >= j[None, :], s, -inf), v[h, j, :])
+        o[h, i, :] = softmax.end(state)
+
+    check:
+        s = (q @ k.T) * scale + bias[None, :, :]
+        s = where(arange(S)[:, None] >= arange(S)[None, :], s, -inf)
+        p = exp(s - max(s, axis=2)[:, :, None])
+        o == (p @ v) / sum(p, axis=2)[:, :, None]
+    example H = 2, S = 1024, scale = 0.125
+    example cpu H = 1, S = 72, scale = 0.125
+"""
+
+
+def test_warpgroups_with_trips_of_their_own_give_brought_tiles_back(tmp_path: Path) -> None:
+    path = tmp_path / "causal_bias.tile"
+    path.write_text(CAUSAL_BIAS, encoding="utf-8")
+    program = Program(path, "causal_bias", {})
+    body = ops(program.kernel.lowered["sm_90a"][0].body)
+    assert any(isinstance(op, a.TileLoad) for op in body)
+    for rows in (8, 200, 392):
+        ran = program.run({"H": 2, "S": rows, "scale": 0.125})
+        assert ran.launched == ("causal_bias_kernel",)
+
+
+INDEXED = {
+    "alibi": {"D": 64, "BM": 128, "BN": 64},
+    "window": {"D": 64, "BM": 128, "BN": 64, "WINDOW": 100},
+}
+
+
+@pytest.mark.parametrize("kernel", INDEXED)
+def test_masks_and_distances_by_indices(kernel: str) -> None:
+    program = Program(FORMS, kernel, INDEXED[kernel])
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    held = [op.fragment for op in ops(low.body) if isinstance(op, k.Declare)]
+    assert not any(f.rep == I32 and len(f.axes) == 2 for f in held)  # a constant and a number
+    for rows in (1, 65, 130, 300):
+        ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125})
+        assert ran.launched == (f"{kernel}_kernel",)
 
 
 def lengths(*ends: int) -> object:

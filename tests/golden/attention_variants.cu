@@ -447,6 +447,15 @@ struct Divisor {
 }
 [[maybe_unused]] __device__ __forceinline__ double exp_fast(double x) { return ::exp(x); }
 
+/// tanh(x) within 6 ulp where |x| < 0.55: a minimax polynomial.
+[[maybe_unused]] __device__ __forceinline__ float tanh_near(float x) {
+  const float z = x * x;
+  float p = fmaf(0.016458713f, z, -0.052684117f);
+  p = fmaf(p, z, 0.1332094f);
+  p = fmaf(p, z, -0.3333296f);
+  return x * fmaf(p, z, 1.0f);
+}
+
 /// tanh(x) within 6 ulp: a minimax polynomial below 0.55, else 1 - 2/(exp(2|x|) + 1).
 [[maybe_unused]] __device__ __forceinline__ float tanh_fast(float x) {
   const float size = fabsf(x);
@@ -454,11 +463,7 @@ struct Divisor {
     const float e = exp2_approx(size * 2.885390082f);
     return copysignf(fmaf(-2.0f, reciprocal_approx(e + 1.0f), 1.0f), x);
   }
-  const float z = x * x;
-  float p = fmaf(0.016458713f, z, -0.052684117f);
-  p = fmaf(p, z, 0.1332094f);
-  p = fmaf(p, z, -0.3333296f);
-  return x * fmaf(p, z, 1.0f);
+  return tanh_near(x);
 }
 [[maybe_unused]] __device__ __forceinline__ double tanh_fast(double x) { return ::tanh(x); }
 
@@ -1155,27 +1160,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1183,7 +1170,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = s;
+            tile[i_step][j_step][j_sub] = s;
           }
         }
       }
@@ -1200,8 +1187,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1227,7 +1213,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1355,27 +1341,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -1386,9 +1354,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023)) < 1024;
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+            tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -1411,7 +1380,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2) {
               max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_2[i_step][j_step][j_sub]);
+                  tile[i_step][j_step][j_sub]);
             }
           }
         }
@@ -1438,7 +1407,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1800,27 +1769,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -1828,7 +1779,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = s;
+            tile[i_step][j_step][j_sub] = s;
           }
         }
       }
@@ -1845,8 +1796,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
+            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1872,7 +1822,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2000,27 +1950,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         }
       }
 
-      // attention_variants.tile:12  seen = (i[:, None] >= j[None, :]) & (i[:, None] - j[None, :] <
-      // WINDOW)
-      Vector<int, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile[i_step][j_step][j_sub] = sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el
-                + max_of(0, BM * i_tile - 1023));
-          }
-        }
-      }
-
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2031,9 +1963,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && tile[i_step][j_step][j_sub] < 1024;
+                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
+                * i_tile - 1023)) < 1024;
             const float s = product[i_step][j_step][j_sub] * scale;
-            tile_2[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+            tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
         }
       }
@@ -2056,7 +1989,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2) {
               max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile_2[i_step][j_step][j_sub]);
+                  tile[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2083,7 +2016,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2519,7 +2452,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2529,19 +2462,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -2549,14 +2472,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            tile_2[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -2574,7 +2497,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2600,7 +2523,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2740,7 +2663,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2750,19 +2673,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -2770,7 +2683,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -2780,7 +2693,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
                 ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -2805,7 +2718,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
               const int j_el = j_at + j_sub;
               if (j_el < j_end) {
                 max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_2[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2833,7 +2746,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3208,7 +3121,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3218,19 +3131,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3238,14 +3141,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
+            tile_2[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
           }
         }
       }
@@ -3263,7 +3166,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_3[i_step][j_step][j_sub]);
+                tile_2[i_step][j_step][j_sub]);
           }
         }
       }
@@ -3289,7 +3192,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3429,7 +3332,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       }
 
       // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<int, kWidthJ> tile_2[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3439,19 +3342,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = sub_wrap(BN * j_tile + j_el, BM * i_tile + i_at);
-          }
-        }
-      }
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(tile_2[i_step][j_step][j_sub]);
+            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
+                * i_tile + i_at));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3459,7 +3352,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3469,7 +3362,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
+            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
                 ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3494,7 +3387,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
               const int j_el = j_at + j_sub;
               if (j_el < j_end) {
                 max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_2[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3522,7 +3415,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_3[i_step][j_step][j_sub] - ref[i_step]);
+            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
             p[i_step][j_step][j_sub] = p_2;
           }
         }

@@ -75,3 +75,31 @@ def test_other_formulas_stay(tmp_path: Path, text: str) -> None:
 def test_strict_formulas_stay(tmp_path: Path) -> None:
     found = formula(tmp_path, "0.5 * a * (1.0 + tanh(a))", strict=True)
     assert "factor" not in found and "tanh_strict(a)" in found
+
+
+ATTENTION = Path(__file__).resolve().parents[2] / "bench" / "attention_forms.tile"
+
+
+def scores(path: Path) -> str:
+    """The C++ of the scores of the first trip, in one line."""
+    cu = compile_file(str(path), kernel="alibi", archs=("sm_90a",)).cu
+    found = re.search(r"const float s_\d = ([^;]*slope_value[^;]*);", cu)
+    assert found is not None
+    return re.sub(r"\s+", " ", found[1])
+
+
+def test_a_factor_that_counts_indices_is_one_number_and_a_constant() -> None:
+    found = scores(ATTENTION)
+    assert found.startswith("fma(product[i_step][j_step][j_sub], scale, slope_value * (")
+    assert found.endswith("+ convert<float>(i_first - i_at + j_el - j_first)))")
+
+
+def test_in_strict_mode_it_is_converted_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "strict.tile"
+    text = ATTENTION.read_text(encoding="utf-8")
+    kernels = text.split("\nkernel ")
+    alibi = next(x for x in kernels if x.startswith("alibi["))
+    alibi = alibi.replace("\n    for b", "\n    schedule math = strict\n    for b", 1)
+    path.write_text(f"{kernels[0]}\nkernel {alibi}", encoding="utf-8")
+    found = scores(path)
+    assert "fma(" not in found and found.count("convert<float>") == 1

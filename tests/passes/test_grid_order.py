@@ -41,6 +41,25 @@ def test_rows_are_swept_where_operands_are_shared(
     assert [8 if "groups of 8" in order else 1 for order in found] == expected
 
 
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("biased", ["h", "i_tile", "b"]),  # all batches read the same biases
+        (
+            "masked",
+            ["b", "h", "i_tile"],
+        ),  # a batch's mask stays in the L2 from one head to the next
+        ("full", ["b", "h", "i_tile"]),
+    ],
+)
+def test_instances_that_read_the_same_tile_beside_products_are_neighbours(
+    kernel: str, expected: list[str]
+) -> None:
+    path = SAMPLES.parent / "bench" / "attention_forms.tile"
+    found = compile_file(str(path), kernel=kernel, archs=("sm_90a",), stop="kernel-ir").kernels[0]
+    assert [digit.name for digit in found.lowered["sm_90a"][0].grid] == expected
+
+
 FORMS = ("swept", "swept walked", "swept walked fresh")
 
 

@@ -45,6 +45,10 @@ kernel masked[BM = 64, BN = 64](
         ("(T - S + 1)", "pos[:, None] >= j[None, :]", True),  # one key further
         ("shift", "pos[:, None] >= j[None, :]", True),  # nobody knows
         ("(T - S)", "pos[:, None] <= j[None, :]", True),  # the other way
+        ("(T - S)", "(pos[:, None] >= j[None, :]) & (pos[:, None] - j[None, :] < 9)", False),
+        ("(T - S)", "(pos[:, None] - j[None, :] < 9) & (pos[:, None] >= j[None, :])", False),
+        ("(T - S)", "(pos[:, None] >= j[None, :]) | (pos[:, None] - j[None, :] < 9)", True),
+        ("shift", "(pos[:, None] >= j[None, :]) & (pos[:, None] - j[None, :] < 9)", True),
     ],
 )
 def test_a_mask_fills_what_it_hides(ahead: str, mask: str, fills: bool, tmp_path: Path) -> None:

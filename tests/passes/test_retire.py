@@ -82,6 +82,17 @@ def test_long_functions_run_when_nothing_is_under_way() -> None:
     assert kinds(SECOND, touch(idle, "exp2"))[1] == "wait 0"
 
 
+def test_long_functions_in_front_of_an_exchange_run_beside_products() -> None:
+    idle = k.Fragment("idle", F32)
+    exchange = k.Assign(idle, k.LaneReduce("max", k.Element(idle, F32), F32, "", 4, 1))
+    assert kinds(SECOND, touch(idle, "tanh"), exchange, touch(idle, "exp2"))[1:4] == [
+        "Assign", "Assign", "wait 0",
+    ]  # fmt: skip
+    # nothing long waits for this one
+    assert kinds(SECOND, touch(idle, "tanh"), exchange, touch(idle))[1] == "wait 0"
+    assert kinds(SECOND, exchange, touch(idle, "tanh"))[1:3] == ["Assign", "wait 0"]
+
+
 def test_a_ring_goes_on_before_its_next_tile_is_waited_for() -> None:
     assert kinds(FIRST, a.BarrierWait("v_full", "v_ring"))[1] == "BarrierWait"
     assert kinds(FIRST, a.BarrierWait("k_full", "k_ring"))[1] == "wait 0"

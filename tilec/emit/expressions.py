@@ -326,7 +326,9 @@ class Renderer:
         )
 
 
-_PLAIN = frozenset("is_within fma div_by any_lane divisor_scale divisor_reciprocal".split())
+_PLAIN = frozenset(
+    "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal".split()
+)
 """Functions that go by one name for all dtypes and accuracies."""
 
 

@@ -141,10 +141,8 @@ class KernelWriter:
                 text = macro(op, self, axis, self.block(head), self.block(rest))
             case k.Loop():
                 text = macro(op, self, self.block(op.body))
-            case k.IfUniform() | w.IfWhole():
+            case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
-            case k.IfAnyLane():
-                text = macro(op, self, self.block(op.then))
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))

@@ -120,6 +120,8 @@ class Counter:
                 self.block(op.body, replace(place, elements=True))
             case k.IfUniform():
                 self._branch(op, place)
+            case k.IfAnyLane():
+                self.block(op.otherwise, place)  # the other arm is taken seldom
             case a.Roles():
                 self._roles(op, place)
             case a.Instances() | e.InstanceQueue():

@@ -188,6 +188,17 @@ class LeftLoad(Op):
 
 
 @dataclass(frozen=True)
+class TileLoad(Op):
+    """The rows of each warp of a tile into registers of accumulators' shape, pairs of columns in each thread; all its lanes have read them
+    behind it. `blocks` of 64 rows a warpgroup, from `row_first` on."""
+
+    target: Fragment
+    tile: TileAddress
+    blocks: int
+    row_first: str
+
+
+@dataclass(frozen=True)
 class WarpgroupProduct(Op):
     """Starts `target += a @ b` by each warpgroup on its rows; `target = a @ b` where it is `fresh` (not read) or where `continues`
     does not hold. `a`: a tile, a fragment of accumulators' shape, or, where it is `loaded`, what a LeftLoad has brought. Transposed: the tile's rows are the consumed axis. `blocks` of 64

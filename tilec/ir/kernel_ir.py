@@ -327,14 +327,15 @@ class IfAnyLane(Op):
 
     condition: Expr
     then: tuple[Op, ...]
+    otherwise: tuple[Op, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return collected(self.then, "reads")
+        return collected(self.then + self.otherwise, "reads")
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return collected(self.then, "writes")
+        return collected(self.then + self.otherwise, "writes")
 
 
 @dataclass(frozen=True)

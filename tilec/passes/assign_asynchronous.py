@@ -14,6 +14,7 @@ from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
 from tilec.passes.copies import plan_copies
+from tilec.passes.products import Products
 
 _NONE: frozenset[int] = frozenset()
 
@@ -23,17 +24,8 @@ class AsynchronousAssignment(ProductAssignment):
 
     def asynchronous_variants(self, origin: Mapping[int, int]) -> tuple[Variant, ...]:
         """The variants; `origin` as in `Scheduled`. Raises Unsuited where the form does not suit the nest."""
-        form = plan_asynchronous(
-            self.program,
-            self.nest,
-            self.axes,
-            self.target,
-            self.products,
-            self.placement,
-            self.candidate.warps,
-            self.candidate.stages,
-            origin,
-        )
+        base = self.products
+        form = self._plan(base, origin)
         self.products = form.products
         if form.departure is not None:
             self.staged[id(form.departure.store)] = 128 // form.departure.bits
@@ -42,30 +34,67 @@ class AsynchronousAssignment(ProductAssignment):
         if not loads <= alone[2]:
             raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
         forms = [(name, lines, self.alignment(2)) for name, lines in self._widths()]
+        ahead = self._ahead(base, origin, form)
         found = []
         seen: list[set[LaunchCondition]] = []
         for name, lines, (conditions, divisors, aligned) in (*forms, ("any_out", _NONE, alone)):
             if not loads <= aligned or set(conditions) in seen:
                 continue
             seen.append(set(conditions))
-            departs = form.departure is not None and id(form.departure.store) in aligned
             if name and self._is_crowded(form):
                 continue
-            own = form if departs else self._leaving_anywhere(form)
+            chosen = form
+            brought = {id(x) for c in (ahead or form).channels for s in c.sites for x in s.loads}
+            if lines and ahead is not None and brought <= aligned:
+                chosen, lines = ahead, lines - brought
+            departs = chosen.departure is not None and id(chosen.departure.store) in aligned
+            own = chosen if departs else self._leaving_anywhere(chosen)
             found.append(
                 Variant(
                     name,
                     self.product_level(form.products),
-                    AllOf((*conditions, *self._not_empty(form))),
+                    AllOf((*conditions, *self._not_empty(chosen))),
                     tuple(divisors),
                     frozenset(aligned),
-                    products=form.products,
+                    products=chosen.products,
                     asynchronous=own,
-                    positive=self._dims(form),
+                    positive=self._dims(chosen),
                     lines=lines,
                 )
             )
         return (*found, *self._copied(form, loads))
+
+    def _plan(
+        self,
+        base: Products,
+        origin: Mapping[int, int],
+        wanted: frozenset[int] = _NONE,
+    ) -> Asynchronous:
+        return plan_asynchronous(
+            self.program,
+            self.nest,
+            self.axes,
+            self.target,
+            base,
+            self.placement,
+            self.candidate.warps,
+            self.candidate.stages,
+            origin,
+            wanted,
+        )
+
+    def _ahead(
+        self, base: Products, origin: Mapping[int, int], form: Asynchronous
+    ) -> Asynchronous | None:
+        """The form whose producer brings what registers would load in lines beside the products; None where nothing is so, or it does not
+        fit."""
+        lines = frozenset(id(op) for op in self.accesses if self._loaded_in_lines(op))
+        if not lines or form.sharing is not None or form.streams or form.turned:
+            return None
+        try:
+            return self._plan(base, origin, lines)
+        except Unsuited:
+            return None
 
     def _copied(self, form: Asynchronous, loads: set[int]) -> list[Variant]:
         """The variant for operands whose rows begin anywhere, and are copied where that pays."""

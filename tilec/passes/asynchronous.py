@@ -19,6 +19,7 @@ from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
 from tilec.passes.epilogue import plan_epilogue
+from tilec.passes.held_tiles import plan_held
 from tilec.passes.placement import Placement
 from tilec.passes.products import InRegisters, ProductPlan, Products
 from tilec.passes.reuse import Reuse, Sharing, Stream
@@ -108,6 +109,17 @@ class Asynchronous:
         """Threads of the consumers."""
         return WARPGROUP * self.warpgroups
 
+    @property
+    def brings(self) -> bool:
+        """Whether the producer brings tiles for registers, besides operands."""
+        return bool(self.brought)
+
+    @property
+    def brought(self) -> tuple[t.Load, ...]:
+        """The loads of those tiles."""
+        sites = [site for channel in self.channels if channel.held for site in channel.sites]
+        return tuple(load for site in sites for load in site.loads)
+
     def piece(self, columns: int, unit: int) -> int:
         """Columns of one instruction of a product of so many: as many as suit its registers, in pieces of one width that begin at
         multiples of `unit`."""
@@ -127,8 +139,10 @@ def plan_asynchronous(
     warps: int | None,
     stages: int | None,
     origin: Mapping[int, int],
+    wanted: frozenset[int] = frozenset(),
 ) -> Asynchronous:
-    """The asynchronous form of a nest; `origin` as in `Scheduled`. Raises Unsuited."""
+    """The asynchronous form of a nest; `origin` as in `Scheduled`; `wanted`: loads (ids of the ops) whose tiles the producer brings for
+    the consumers' registers. Raises Unsuited, also where it can bring none of these."""
     if "wgmma" not in target.features:
         raise Unsuited(f"{target.arch} has no products of warpgroups")
     for op in all_ops(nest.body):
@@ -151,7 +165,10 @@ def plan_asynchronous(
     products, warpgroups = _geometry(axes, base, target, warps, narrow)
     left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
-    scalars = producer_scalars(channels, definitions)
+    held = plan_held(program, nest, axes, products, definitions, facts, origin, wanted)
+    if wanted and not held:
+        raise Unsuited("no tile is read as accumulators lie")
+    scalars = producer_scalars((*channels, *held), definitions)
     reuse = Reuse(program, nest, channels, definitions, facts)
     widest = max(products.layouts[n].capacity for n in products.columns)
     streams = reuse.streams(products.swapped and widest < WARPGROUP_ROWS)
@@ -194,7 +211,15 @@ def plan_asynchronous(
         split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
         leaving += split.bytes if split is not None else 0
     streamed = frozenset(stream.value for stream in streams)
-    channels = with_slots(channels, target, stages, leaving, streamed, split is not None)
+    channels = (*channels, *held)
+    try:
+        channels = with_slots(channels, target, stages, leaving, streamed, split is not None)
+    except Unsuited:
+        if not held or departure is None or departure.deferred:
+            raise
+        # a ring that is filled ahead is worth more than bulk copies of what leaves
+        departure = None
+        channels = with_slots(channels, target, stages, 0, streamed, split is not None)
     return Asynchronous(
         products,
         types,

@@ -46,12 +46,13 @@ class Member:
 @dataclass(frozen=True)
 class Site:
     """A place where a channel's next slot is filled, one load for each member. `home`: the loops around; `first`: the product that
-    reads the slot first; `last`: the op beside the loads, the product itself or a loop around it, behind which the slot is free."""
+    reads the slot first; `last`: the op beside the loads, the product itself or a loop around it, behind which the slot is free. Both are
+    the load itself where registers take the tile."""
 
     operands: tuple[Staged, ...]
     loads: tuple[t.Load, ...]
     home: tuple[t.Op, ...]
-    first: t.Dot
+    first: t.Op
     last: t.Op
 
 
@@ -62,6 +63,8 @@ class Channel:
     members: tuple[Member, ...]
     sites: tuple[Site, ...]
     slots: int = 1
+    held: bool = False
+    """registers take the tile where it is loaded, no product reads it"""
 
     @property
     def bytes(self) -> int:

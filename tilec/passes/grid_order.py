@@ -9,6 +9,8 @@ swept along the columns, they read about as much of either, and both are read ag
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilec.ir import tile_ir as t
 from tilec.ir.symbolic import Var
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
@@ -43,6 +45,22 @@ def stored_along(nest: t.Nest, index: Var) -> bool:
     stores = [op for op in all_ops(nest.body) if isinstance(op, t.Store) and op.access.terms]
     last = [op.access.terms[-1] for op in stores]
     return bool(last) and all(isinstance(x, t.AtSpan) and index in x.start.variables for x in last)
+
+
+def reread_first(nest: t.Nest, tiles: Iterable[t.Load]) -> tuple[t.GridAxis, ...]:
+    """The grid loops, fastest last, in an order in which instances that need the same ones of these tiles run at the same time: slow loops
+    that a tile does not depend on become the fastest ones, where it depends on all others. Else all of its tensor passes between two
+    instances that read the same."""
+    loads = list(tiles)
+    for load in loads:
+        used = {v for sym in syms_of(load) for v in sym.variables}
+        if any(v.kind == "value" for v in used):
+            continue
+        free = [loop for loop in nest.grid if loop.index not in used]
+        others = [loop for loop in nest.grid if loop.index in used]
+        if free and others and nest.grid == (*free, *others):
+            return (*others, *free)
+    return nest.grid
 
 
 def uneven_chain(program: t.Program) -> bool:

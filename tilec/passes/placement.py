@@ -13,6 +13,7 @@ from dataclasses import field
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.interior import affine
 from tilec.passes.uses import Definitions, all_ops, operands
 
 COSTS = {
@@ -173,6 +174,9 @@ def _decide(
     cost += sum(costs.get(a.id, 0) for a in operands(op) if a.type.rank)
     costs[value.id] = cost
     if isinstance(op, t.Iota | t.Full | t.Rearrange):
+        return
+    if found.products and not isinstance(op, t.Load) and affine(value, definitions) is not None:
+        costs[value.id] = 0  # a constant of the register beside one number of the thread
         return
     sinks = found.sinks[value.id]
     home = definitions.loops[value.id]

@@ -19,7 +19,8 @@ from tilec.ir import kernel_ir as k
 
 LONG = frozenset({"exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "sin", "cos", "pow"})
 """Functions beside which products gain nothing: exponentials before the wait cost 4 to 7 % on an H200, and ptxas moves the wait
-in front of them anyway."""
+in front of them anyway. Where lanes exchange something in between, as a maximum of a function before exponentials, those in front of the
+last exchange run beside products."""
 
 
 def run(kernel: k.Kernel) -> k.Kernel:
@@ -46,7 +47,9 @@ def _block(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         for group in done:
             result.extend(group.releases)
 
-    for op in ops:
+    exchanges = [n for n, op in enumerate(ops) if _exchanges(op)]
+    last = exchanges[-1] if exchanges and any(map(_is_long, ops[exchanges[-1] :])) else -1
+    for n, op in enumerate(ops):
         match op:
             case a.WarpgroupCommit() if op.targets:
                 result.append(replace(op, releases=()))
@@ -58,13 +61,13 @@ def _block(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
                 continue
             case a.BarrierWait():
                 # the ring goes on before its next slot is waited for
-                behind = [n + 1 for n, g in enumerate(pending) if _advances(g, op.ring)]
+                behind = [m + 1 for m, g in enumerate(pending) if _advances(g, op.ring)]
                 settle(max(behind, default=0))
             case a.WarpgroupFence() | a.WarpgroupProduct():
                 touched = {f.name for f in (getattr(op, "a", None),) if isinstance(f, k.Fragment)}
                 settle(_covering(pending, touched))
             case _:
-                if _is_long(op):
+                if n > last and _is_long(op):
                     settle(len(pending))
                 else:
                     settle(_covering(pending, {f.name for f in _fragments(op)}))
@@ -102,6 +105,12 @@ def _parts(node: Any) -> Iterator[Any]:
 
 def _fragments(op: k.Op) -> Iterator[k.Fragment]:
     return (part for part in _parts(op) if isinstance(part, k.Fragment))
+
+
+def _exchanges(op: k.Op) -> bool:
+    """Whether lanes exchange something: what waits for that stands behind it."""
+    loop = isinstance(op, k.Loop | a.Instances)
+    return not loop and any(isinstance(part, k.LaneReduce) for part in _parts(op))
 
 
 def _is_long(op: k.Op) -> bool:

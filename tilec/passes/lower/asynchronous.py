@@ -26,13 +26,14 @@ from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.lower.shares import RANK, SharedSums, splits
-from tilec.passes.lower.warpgroup import start_product
+from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.source.text import NOWHERE, Span
 
 KEEPS_DIVISORS = (40, 128)
-"""Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again."""
+"""Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again; a consumer does not
+beside tiles that are brought, which take its last ones."""
 
 
 class Roles:
@@ -258,7 +259,8 @@ class Roles:
     def _instances(self, body: tuple[k.Op, ...], role: int) -> a.Instances:
         """The loop over instances of the producer (0) or of the consumers (1)."""
         registers = self.form.registers[role]
-        return a.Instances(body, not 0 < registers < KEEPS_DIVISORS[role])
+        scarce = 0 < registers < KEEPS_DIVISORS[role] or (role == 1 and self.form.brings)
+        return a.Instances(body, not scarce)
 
     def consumer(self, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         """Rings, and the lowered body for each instance; then what is still to leave."""
@@ -292,6 +294,27 @@ class Roles:
             self.wait(channel)
             for operand in site.operands:
                 self._clear_edges(operand, load.span)
+
+    def reads(self, op: t.Op) -> bool:
+        """Whether registers take a tile that the producer has brought."""
+        return id(op) in self.sites and self.sites[id(op)][0].held
+
+    def read(self, load: t.Load) -> k.Fragment:
+        """Such a tile in registers, of accumulators' shape."""
+        context = self.context
+        channel, site = self.sites[id(load)]
+        self.wait(channel)
+        row, col = context.loop_axes(load.out)
+        assert row is not None and col is not None
+        name = context.names.unique(f"{load.access.tensor}_tile")
+        fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
+        blocks = row.layout.steps // 2
+        tile = self.tile(site.operands[0])
+        context.out += [
+            k.Declare(fragment, None, span=load.span),
+            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), span=load.span),
+        ]
+        return fragment
 
     def leave(self, op: t.Op) -> None:
         """Behind an op of a body: slots that it was the last to read are free."""

@@ -142,6 +142,9 @@ class Body(AddressBuilder):
             case t.Elementwise():
                 return self._elementwise(op, coords)
             case t.Cast():
+                known = self._affine_float(op, coords)
+                if known is not None:
+                    return known
                 return self.cast(self.value(op.arg, coords), op.arg.type.dtype, value.type.dtype)
             case t.Bitcast():
                 arg = converted(self.value(op.arg, coords), op.arg.type.dtype)
@@ -219,6 +222,37 @@ class Body(AddressBuilder):
         if total[1] == -1:
             return k.Apply(op.op, (self.context.index(number - lane), register), BOOL)
         return k.Apply(op.op, (register, self.context.index(-number - lane)), BOOL)
+
+    def _affine_float(self, op: t.Cast, coords: Coords) -> k.Expr | None:
+        """A factor that counts indices of accumulators' rows and columns, as a float: that of the thread's first element, which is converted
+        once, and a constant of the unrolled loop. Both are exact up to 2^24; the product rounds what lies beyond again."""
+        context = self.context
+        fast = coords[-1] if len(coords) == 2 else None
+        if context.variant.asynchronous is None or context.program.math != "fast":
+            return None
+        if (
+            fast is None
+            or not fast.vectorised
+            or fast.layout.is_blocked
+            or op.out.type.dtype != F32
+        ):
+            return None
+        users = context.definitions.users[op.out.id]
+        if not all(isinstance(user, t.Elementwise) and user.op == "mul" for user in users):
+            return None
+        found = affine(op.arg, context.definitions)
+        if found is None or not found.coefficients.get(1):
+            return None
+        first, others = found.base, Sym.of(0)
+        for n, count in found.coefficients.items():
+            axis = coords[n]
+            if axis is None:
+                return None
+            lane = Sym.of(Var(axis.lane, "local"))
+            first = first + lane * count
+            others = others + (coordinate(axis) - lane) * count
+        parts = (converted(context.index(x), F32) for x in (first, others))
+        return k.Apply("add", tuple(parts), F32)
 
     # ---- loads
 
@@ -362,7 +396,9 @@ class Body(AddressBuilder):
         """What words and common divisors spare the lanes; returns the sink's own ops."""
         names = self.context.names
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
-        if self.context.variant.products is None:  # accumulators leave no registers to widen into
+        form = self.context.variant.asynchronous
+        # accumulators leave no registers to widen into, but those of pairs that the producer has brought
+        if self.context.variant.products is None or (form is not None and form.brings):
             packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
         packed.prepare_divisors(walk, self.axes, names.unique)
         fused.multiply_out(walk, self.local_name)

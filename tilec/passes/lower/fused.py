@@ -2,8 +2,9 @@
 
 h * (1 + tanh(u))           →   h * tanh(u) + h                 h gets a variable
 c * (x + k * x * x * x)     →   x * (c * k * x * x + c)         c and k are numbers, and so is c * k
+x * a + b * (n + 8)         →   fma(x, a, b * (n + 8))          what indices make is the same for several x: it is multiplied once
 
-Both have one rounding less. The first is for functions whose values are between -1 and 1, where the product is no larger than h, the
+All have one rounding less. The first is for functions whose values are between -1 and 1, where the product is no larger than h, the
 second nowhere larger than what stood there. In strict mode everything is computed as written.
 """
 
@@ -26,6 +27,8 @@ def multiply_out(walk: Walk, name: Callable[[str], str]) -> None:
     elements: list[k.Op] = []
 
     def change(node: object) -> object:
+        if _is(node, "add"):
+            return _over_indices(node) or node
         if not _is(node, "mul"):
             return node
         for factor, inner in _orders(node):
@@ -48,6 +51,34 @@ def multiply_out(walk: Walk, name: Callable[[str], str]) -> None:
         elements.append(new)
     walk.inside = [rewritten(op, change) for op in walk.inside]
     walk.elements = elements
+
+
+def _over_indices(node: object) -> k.Expr | None:
+    """A product of a register's element and one of what indices make, as a multiply-add of the former; None for other sums."""
+    for first, second in _orders(node):
+        if _is(first, "mul") and _is(second, "mul") and _of_indices(second):
+            assert isinstance(first, k.Apply)
+            if any(isinstance(arg, k.Element) for arg in first.args):
+                return k.Apply("fma", (*first.args, second), F32)
+    return None
+
+
+def _of_indices(node: k.Expr) -> bool:
+    """Whether indices make an expression, with numbers and what is the same everywhere."""
+    made = False
+    waiting = [node]
+    while waiting:
+        expr = waiting.pop()
+        match expr:
+            case k.Index():
+                made = True
+            case k.Apply():
+                waiting += expr.args
+            case k.Local() | k.Literal_():
+                pass
+            case _:
+                return False
+    return made
 
 
 def _pulled(factor: k.Expr, x: k.Expr, term: k.Expr) -> k.Expr | None:

@@ -13,7 +13,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
-from tilec.passes.grid_order import rows_of_a_group, stored_along
+from tilec.passes.grid_order import reread_first, rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
 from tilec.passes.lower.asynchronous import Roles
@@ -33,6 +33,7 @@ from tilec.passes.lower.lines import load_lines, spread_read, store_lines
 from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.lower.near import hold_near
 from tilec.passes.lower.products import lower_dot, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -115,6 +116,11 @@ def lower_nest(
     declare_window(context)
     if variant.crossing and len(grid) > 1 and stored_along(nest, nest.grid[-2].index):
         grid[-2:] = reversed(grid[-2:])
+    elif variant.asynchronous is not None and variant.asynchronous.brings:
+        if not any(d.backwards for d in grid):
+            places = {loop.index: digit for loop, digit in zip(nest.grid, grid, strict=True)}
+            order = reread_first(nest, variant.asynchronous.brought)
+            grid = [places[loop.index] for loop in order]
     elif len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
     statements = _Statements(context)
@@ -241,6 +247,8 @@ class _Statements:
                 context.bind_scalar(op.out, context.scalar(op.arg))
             case t.Load() if op.out.id in self.staged and self._stage_once(op):
                 pass
+            case t.Load() if self.roles is not None and self.roles.reads(op):
+                context.fragments[op.out.id] = self.roles.read(op)
             case t.Elementwise() | t.Cast() | t.Bitcast() | t.Rearrange() | t.Fill() | t.Load():
                 if isinstance(op, t.Load) and id(op) in context.variant.crossing:
                     cross(context, op)
@@ -325,7 +333,7 @@ class _Statements:
         if isinstance(op, t.Elementwise) and is_rare(op):
             subtract_rarely(context, op, coords, name)
             return
-        if hold_masked(context, op, coords, name):
+        if hold_masked(context, op, coords, name) or hold_near(context, op, coords, name):
             return
         hold_in(context, value, value, coords, name)
 

@@ -115,6 +115,8 @@ def _last(roles: Roles, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | N
         return None
     behind: list[t.Dot] = []
     for channel in channels:
+        if channel.held:
+            continue  # its tile is read in front of the loop as in a trip
         if len(channel.sites) != 2 or not all(isinstance(s.last, t.Dot) for s in channel.sites):
             return None
         outside = [site for site in channel.sites if not site.home]

@@ -439,12 +439,17 @@ def _hides_absent(op: t.Op, definitions: Definitions, facts: Facts) -> bool:
     """Whether an op is `where(mask, …, -inf)` and its mask is false in every absent column."""
     if not isinstance(op, t.Elementwise) or op.op != "where":
         return False
-    mask = definitions.defining.get(op.args[0].id)
-    return (
-        isinstance(mask, t.Elementwise)
-        and _is_lowest(op.args[2], definitions)
-        and implies_presence(mask, 1, definitions, facts)
-    )
+    return _is_lowest(op.args[2], definitions) and _implied(op.args[0], definitions, facts)
+
+
+def _implied(mask: t.Value, definitions: Definitions, facts: Facts) -> bool:
+    """Whether a mask, or one of those that must all hold for it, is false in every absent column."""
+    op = definitions.defining.get(mask.id)
+    if not isinstance(op, t.Elementwise) or mask.type.rank != 2:
+        return False
+    if op.op == "and":
+        return any(_implied(arg, definitions, facts) for arg in op.args)
+    return implies_presence(op, 1, definitions, facts)
 
 
 def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:
