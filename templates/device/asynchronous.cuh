@@ -489,6 +489,38 @@ __device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
 }
 //@ end
 
+//@ primitive tensor_ahead includes <cuda.h>
+/// The L2 fetches a map's box from coordinates, the fastest first, as a tensor_load reads it.
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x,
+                                                              int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];"
+               :
+               : "l"(&map), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w, int v) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
+//@ end
+
 //@ primitive tensor_load needs SharedBarrier shared_address includes <cstdint> <cuda.h>
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
 /// count towards `landed`. Places outside the tensor become zero.

@@ -247,6 +247,30 @@ inline void tensor_prefetch(const CUtensorMap& map, int line = __builtin_LINE())
 }
 //@ end
 
+//@ primitive tensor_ahead needs Line
+/// Nothing here has caches.
+inline void tensor_ahead(const CUtensorMap& map, int, int,
+                         Line line = Line(__builtin_LINE())) {
+  tilec_host::note(line.at);
+  tilec_host::check_map(map.map);
+}
+inline void tensor_ahead(const CUtensorMap& map, int, int, int,
+                         Line line = Line(__builtin_LINE())) {
+  tilec_host::note(line.at);
+  tilec_host::check_map(map.map);
+}
+inline void tensor_ahead(const CUtensorMap& map, int, int, int, int,
+                         Line line = Line(__builtin_LINE())) {
+  tilec_host::note(line.at);
+  tilec_host::check_map(map.map);
+}
+inline void tensor_ahead(const CUtensorMap& map, int, int, int, int, int,
+                         Line line = Line(__builtin_LINE())) {
+  tilec_host::note(line.at);
+  tilec_host::check_map(map.map);
+}
+//@ end
+
 //@ primitive tensor_load needs SharedBarrier shared_place Line
 template <class Pointer>
 inline void tensor_load(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, int x,

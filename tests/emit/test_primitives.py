@@ -202,7 +202,13 @@ extern "C" __global__ void __launch_bounds__(128) bulk(
     const __grid_constant__ CUtensorMap map) {
   auto& tile = dynamic_shared_aligned<PanelTile<bf16_t, 64, 128>>();
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) tensor_prefetch(map);
+  if (thread == 0) {
+    tensor_prefetch(map);
+    tensor_ahead(map, 0, 64);
+    tensor_ahead(map, 0, 64, 1);
+    tensor_ahead(map, 0, 64, 1, 2);
+    tensor_ahead(map, 0, 64, 1, 2, 3);
+  }
   clear_outside<128, 0>(tile, 3, 60, thread);
   __syncthreads();
   clear_outside<128, 1>(tile, 0, 121, thread);

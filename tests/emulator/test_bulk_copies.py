@@ -91,6 +91,7 @@ if (thread == 0) {{
   barrier_init(shared.landed, 1);
   barrier_init_fence();
   tensor_prefetch(map);
+  tensor_ahead(map, {", ".join(map(str, at))});
   tensor_load(shared.tile, map, shared.landed, {", ".join(map(str, at))});
   barrier_arrive_expect(shared.landed, {4 * count});
 }}

@@ -921,6 +921,36 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
+/// The L2 fetches a map's box from coordinates, the fastest first, as a tensor_load reads it.
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x,
+                                                              int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];"
+               :
+               : "l"(&map), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w, int v) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
+
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
 /// count towards `landed`. Places outside the tensor become zero.
 [[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
@@ -1571,6 +1601,19 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
+    int instance = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int i_tile = i_tile_pair * 2 + rank;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 256; col += 64) {
+      if (col / 64 % 2 == rank) tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1762,6 +1805,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
+    int instance = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int i_tile = i_tile_pair * 2 + rank;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 256; col += 64) {
+      if (col / 64 % 2 == rank) tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1948,6 +2004,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
+        * ceil_div(N, BN));
+    int instance = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+    const int i_tile = i_tile_pair * 2 + rank;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 256; col += 64) {
+      if (col / 64 % 2 == rank) tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);

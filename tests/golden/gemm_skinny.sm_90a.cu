@@ -63,13 +63,6 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
-/// rcp.approx.ftz: 1/x within 1 ulp, denormals flushed (PTX ISA, rcp).
-[[maybe_unused]] __device__ __forceinline__ float reciprocal_approx(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
 template <class To, class From>
 __device__ __forceinline__ To truncate_saturate(From x) {
@@ -340,44 +333,9 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return y;
 }
 
-/// The lesser of two integers.
-template <class T>
-__device__ __forceinline__ T min_of(T a, T b) {
-  return a < b ? a : b;
-}
-/// Of two widths: in the wider one.
-template <class T, class U>
-__device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
-  return a < b ? a : b;
-}
-
 /// a / b rounded up, for b > 0 and any a: no sum that could leave 32 bits.
 [[maybe_unused]] __device__ __forceinline__ int ceil_div(int a, int b) {
   return a / b + (a % b > 0 ? 1 : 0);
-}
-
-/// A count of at least 1 that many numbers are divided by, with its reciprocal times 2^32, which is
-/// not too large, and so little too small that a quotient by it is at most 2 too small.
-struct IntDivisor {
-  uint32_t reciprocal;
-  int value;
-};
-
-/// A count as a divisor, 1 where it is less: an approximate reciprocal, and one step of Newton's
-/// method.
-[[maybe_unused]] __device__ __forceinline__ IntDivisor int_divisor(int count) {
-  const uint32_t y = static_cast<uint32_t>(count < 1 ? 1 : count);
-  const float close = reciprocal_approx(static_cast<float>(y)) * 4294966784.0f;  // below 2^32
-  uint32_t z = static_cast<uint32_t>(close);
-  z += static_cast<uint32_t>(uint64_t{z} * (0u - y * z) >> 32);
-  return IntDivisor{z, static_cast<int>(y)};
-}
-
-/// floor(x / y) for 0 <= x.
-[[maybe_unused]] __device__ __forceinline__ int quotient_of(int x, const IntDivisor& y) {
-  const int near = static_cast<int>(uint64_t{static_cast<uint32_t>(x)} * y.reciprocal >> 32);
-  const int rest = x - near * y.value;
-  return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
 }
 
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
@@ -390,30 +348,12 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
   return first + number % group % height;
 }
 
-/// The same for many numbers: `group` is min(rows, kRows) * columns.
-template <int kRows>
-__device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
-  const int first = quotient_of(number, group);
-  const int within = number - first * group.value;
-  const int left = rows - first * kRows;
-  return first * kRows + (left < kRows ? within % left : within % kRows);
-}
-
 /// Column of the same.
 template <int kRows>
 __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
   const int group = (rows < kRows ? rows : kRows) * columns;
   const int left = rows - number / group * kRows;
   return number % group / (left < kRows ? left : kRows);
-}
-
-/// The same for many numbers.
-template <int kRows>
-__device__ __forceinline__ int swept_column(int number, int rows, const IntDivisor& group) {
-  const int first = quotient_of(number, group);
-  const int within = number - first * group.value;
-  const int left = rows - first * kRows;
-  return left < kRows ? within / left : within / kRows;
 }
 
 /// x of lane `source`. All 32 lanes take part.
@@ -1440,12 +1380,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = item;
+        const int i_tile = 0;
 
         // gemm_skinny.tile:7  for k in range(K by BK):
         for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1465,12 +1403,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
@@ -1576,12 +1512,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = item;
+        const int i_tile = 0;
 
         // gemm_skinny.tile:7  for k in range(K by BK):
         for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1601,12 +1535,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
@@ -2158,12 +2090,10 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = item;
+        const int i_tile = 0;
 
         // gemm_skinny.tile:20  for k in range(K by BK):
         for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2186,12 +2116,10 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
@@ -2297,12 +2225,10 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
-        int instance = item;
-        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = item;
+        const int i_tile = 0;
 
         // gemm_skinny.tile:20  for k in range(K by BK):
         for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2325,12 +2251,10 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];

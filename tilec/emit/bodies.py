@@ -6,10 +6,11 @@ import re
 from collections.abc import Collection, Sequence
 
 from tilec.emit.c_names import c_name
-from tilec.emit.grid import decode
+from tilec.emit.grid import decode, first_instance
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
@@ -257,7 +258,7 @@ def _prologue(
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
         rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
         first_of_all = ["launch_dependents();"] if kernel.early else []
-        return [*first_of_all, *lanes, *rank, *_barriers(kernel)]
+        return [*first_of_all, *lanes, *rank, *_ahead(kernel, writer), *_barriers(kernel)]
     first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
     if kernel.cluster > 1:
         mine, size = (number, "kCtaThreads") if kernel.batch == 1 else ("own", "kGroup")
@@ -275,6 +276,16 @@ def _prologue(
     if "team" in words:
         lanes.insert(0, "const int team = static_cast<int>(threadIdx.x) / kGroup;")
     return [*lanes, *grid]
+
+
+def _ahead(kernel: k.Kernel, writer: KernelWriter) -> list[str]:
+    """What one thread asks the L2 for, for the CTA's first instance."""
+    roles = next((op for op in kernel.body if isinstance(op, a.Roles)), None)
+    if roles is None or not roles.ahead:
+        return []
+    text = writer.block(roles.ahead)
+    numbers = first_instance(kernel, writer.renderer, set(_WORD.findall(text)))
+    return [f"if (thread == {roles.consumers}) {{", *numbers, text, "}"]
 
 
 def _barriers(kernel: k.Kernel) -> list[str]:

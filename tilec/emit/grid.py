@@ -68,23 +68,10 @@ def instance_loop(
     """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
     `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
     number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
-    grid = kernel.grid
-    tail: list[str] = []
-    words = set(words)
     if kernel.cluster > 1:
-        number, first, step = "item", f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
-        name = kernel.cluster_digit
-        if name in words:
-            tail = [f"const int {name} = {name}_pair * {kernel.cluster} + rank;"]
-            words.add(f"{name}_pair")
-        grid = tuple(
-            replace(d, name=f"{name}_pair", trips=ceildiv(d.trips, kernel.cluster))
-            if d.name == name
-            else d
-            for d in grid
-        )
-    instances = product(tuple(d.trips for d in grid))
-    walked = replace(kernel, grid=grid, instances=instances)
+        first, step = f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
+    walked, words, tail = _of_clusters(kernel, words)
+    grid, instances = walked.grid, walked.instances
     divisors: dict[str, str] = {}
     # what is made anew in each instance passes through what the compiler cannot see into, so that it takes nothing out of the loop
     prepared: list[str] = []
@@ -127,6 +114,47 @@ def instance_loop(
         found += [f"int {name}_now = {of};", f"renew({name}_now);"]
         found.append(f"const IntDivisor {name} = int_divisor({name}_now);")
     return [*before, head, *prepared, *found, *lines, *tail]
+
+
+def first_instance(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
+    """Lines that declare the trip numbers among `words` of the first instance of a CTA, or of its cluster, of those that are dealt out."""
+    number = "static_cast<int>(blockIdx.x)"
+    if kernel.cluster > 1:
+        number += f" / {kernel.cluster}"
+    walked, words, tail = _of_clusters(kernel, words)
+    divisors: dict[str, str] = {}
+    lines = decode(walked, render, words, number, divisors=divisors)
+    made = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
+    return [*made, *lines, *tail]
+
+
+def _of_clusters(kernel: k.Kernel, words: Collection[str]) -> tuple[k.Kernel, set[str], list[str]]:
+    """The kernel with the grid that clusters walk, the words with the names of its loops, and lines behind these: neighbouring trips of one
+    loop are a cluster's."""
+    words = set(words)
+    tail: list[str] = []
+    grid = kernel.grid
+    name = kernel.cluster_digit
+    if kernel.cluster > 1 and name:
+        if name in words:
+            tail = [f"const int {name} = {name}_pair * {kernel.cluster} + rank;"]
+            words.add(f"{name}_pair")
+        grid = tuple(
+            replace(
+                d,
+                name=f"{name}_pair",
+                trips=ceildiv(d.trips, kernel.cluster),
+                most=None if d.most is None else -(-d.most // kernel.cluster),
+            )
+            if d.name == name
+            else d
+            for d in grid
+        )
+    instances = product(tuple(d.trips for d in grid))
+    # an instance exists, and has the only trip of a loop that has no more
+    several = tuple(d for d in grid if d.most != 1) or grid[-1:]
+    single = [f"const int {d.name} = 0;" for d in grid if d not in several and d.name in words]
+    return replace(kernel, grid=several, instances=instances), words, [*single, *tail]
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:

@@ -246,7 +246,7 @@ class KernelWriter:
             text = f"{self.renderer.conjunction(op.guards, 8)} ? {text} : 0"
         return text
 
-    def box_coordinates(self, op: a.TensorCopy, col: str, row: str) -> str:
+    def box_coordinates(self, op: a.TensorCopy | a.TensorAhead, col: str, row: str) -> str:
         """Coordinates of a copy as further arguments, the fastest first."""
         parts: list[str] = []
         for n, coordinate in enumerate(op.coordinates):

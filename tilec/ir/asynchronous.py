@@ -163,6 +163,18 @@ class TensorCopy(Op):
 
 
 @dataclass(frozen=True)
+class TensorAhead(Op):
+    """The L2 fetches what this CTA's part of a TensorCopy with the same fields will read. It waits for nothing, and nothing waits for it."""
+
+    map: str
+    buffer: PanelBuffer
+    coordinates: tuple[Expr, ...]
+    row_axis: int
+    share: Share = "none"
+    peers: int = 1
+
+
+@dataclass(frozen=True)
 class LeftPlace(Op):
     """Declares where in its ring's tiles a thread's left operands begin, `blocks` of 64 of a tile's columns a warpgroup, from
     `row_first` on: known before a loop, as nothing is multiplied while a trip works it out."""
@@ -361,13 +373,14 @@ class Instances(Op):
 @dataclass(frozen=True)
 class Roles(Op):
     """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
-    registers."""
+    registers. `ahead` is done by the first thread behind the consumers while others set the barriers, for this CTA's first instance."""
 
     consumers: int
     producer_registers: int
     consumer_registers: int
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
+    ahead: tuple[Op, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

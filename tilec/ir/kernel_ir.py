@@ -505,6 +505,8 @@ class GridDigit:
     """later trips take longer, and the CTAs, which are resident, share them out so that all have about the same to do"""
     swept: int = 1
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
+    most: int | None = None
+    """how many trips there are at most, None where that is not known"""
 
 
 @dataclass(frozen=True)

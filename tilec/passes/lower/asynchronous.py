@@ -180,22 +180,30 @@ class Roles:
             self._copy(self.buffers[operand.source.id], load, ring, full)
         context.out.append(a.RingAdvance(ring))
 
+    def share_of(self, buffer: a.PanelBuffer, load: t.Load) -> tuple[a.Share, int]:
+        """How the CTAs of a cluster deal a tile out, and how many do."""
+        sharing = self.form.sharing
+        if sharing is None or load.out.id not in sharing.shared:
+            return "none", 1
+        panels = buffer.cols // buffer.panel
+        whole = panels % sharing.size == 0 and panels > 1
+        return "panels" if whole else "rows", sharing.size
+
+    def map_of_load(self, buffer: a.PanelBuffer, load: t.Load) -> str:
+        """The name of the tensor map of a load's copies."""
+        share, peers = self.share_of(buffer, load)
+        rows = buffer.rows // peers if share == "rows" else buffer.rows
+        box = load_box(self.context.program, load, self.context.facts)
+        return self.map_of(load.access.tensor, box, buffer, rows)
+
     def _copy(self, buffer: a.PanelBuffer, load: t.Load, ring: str, full: str) -> None:
         context = self.context
         box = load_box(context.program, load, context.facts)
-        sharing = self.form.sharing
-        shared = sharing is not None and load.out.id in sharing.shared
-        peers = sharing.size if sharing is not None and shared else 1
-        panels = buffer.cols // buffer.panel
-        share: a.Share = "none"
-        if shared:
-            share = "panels" if panels % peers == 0 and panels > 1 else "rows"
-        rows = buffer.rows // peers if share == "rows" else buffer.rows
-        name = self.map_of(load.access.tensor, box, buffer, rows)
+        share, peers = self.share_of(buffer, load)
         coordinates = tuple(context.index(start) for start in reversed(box.start))
         context.out.append(
             a.TensorCopy(
-                name,
+                self.map_of_load(buffer, load),
                 buffer,
                 ring,
                 full,
@@ -203,7 +211,7 @@ class Roles:
                 len(box.dims) - 1 - box.row,
                 peers,
                 share,
-                "" if shared else self._policy(load),
+                "" if peers > 1 else self._policy(load),
                 span=load.span,
             )
         )

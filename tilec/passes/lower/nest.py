@@ -16,6 +16,7 @@ from tilec.passes.axes import Axes
 from tilec.passes.grid_order import reread_first, rows_of_a_group, stored_along
 from tilec.passes.lower import edges
 from tilec.passes.lower.access import AddressBuilder, Guards
+from tilec.passes.lower.ahead import ahead
 from tilec.passes.lower.asynchronous import Roles
 from tilec.passes.lower.atomics import lower_atomic
 from tilec.passes.lower.body import (
@@ -111,7 +112,9 @@ def lower_nest(
     for loop in nest.grid:
         c_name = names.unique(f"{loop.name}_tile" if loop.step is not None else loop.name)
         context.var_names[loop.index] = c_name
-        grid.append(k.GridDigit(c_name, loop.trips, costs_more_later(nest, loop.index)))
+        most = facts.upper_bound(loop.trips)
+        backwards = costs_more_later(nest, loop.index)
+        grid.append(k.GridDigit(c_name, loop.trips, backwards, most=most))
         context.used_syms |= loop.trips.variables
     declare_window(context)
     if variant.crossing and len(grid) > 1 and stored_along(nest, nest.grid[-2].index):
@@ -128,9 +131,10 @@ def lower_nest(
     context.hold = statements.hold
     roles = statements.roles
     producer = roles.producer(nest) if roles is not None else ()
+    first = ahead(roles, nest) if roles is not None else ()
     statements.block(nest.body)
     kernel = finish(context, tuple(grid), name, body_name)
-    return kernel if roles is None else with_roles(kernel, roles, producer)
+    return kernel if roles is None else with_roles(kernel, roles, producer, first)
 
 
 class _Statements:

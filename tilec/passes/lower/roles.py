@@ -12,8 +12,10 @@ PRODUCERS = 128
 """Threads behind the consumers: registers are dealt out to whole warpgroups."""
 
 
-def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.Kernel:
-    """The kernel with its roles, maps, rings and barriers."""
+def with_roles(
+    kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...], first: tuple[k.Op, ...]
+) -> k.Kernel:
+    """The kernel with its roles, maps, rings and barriers; `first` is what is done ahead of them."""
     form = roles.form
     both = a.Roles(
         form.threads,
@@ -21,6 +23,7 @@ def with_roles(kernel: k.Kernel, roles: Roles, producer: tuple[k.Op, ...]) -> k.
         form.registers[1],
         _rotated(producer, roles),
         _rotated(roles.consumer(kernel.body), roles),
+        first,
     )
     sharing, split = form.sharing, form.split
     digit = roles.context.var_names[sharing.digit] if sharing else ""
