@@ -1633,7 +1633,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -2125,7 +2124,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2134,25 +2136,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2469,7 +2461,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2478,25 +2473,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2905,7 +2890,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -3397,7 +3381,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3406,25 +3393,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -3741,7 +3718,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3750,25 +3730,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
