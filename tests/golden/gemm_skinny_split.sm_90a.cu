@@ -2178,9 +2178,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -2366,9 +2366,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -2544,9 +2544,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -3556,9 +3556,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 128, 64> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -3738,9 +3738,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 128, 64> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];

@@ -351,6 +351,10 @@ class NextUnless(Op):
     condition: Expr
 
 
+SHARES = "_shares"
+"""Behind the name of an uneven loop's trip: four words of shared memory with what is the same for all places of its grid."""
+
+
 @dataclass(frozen=True)
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance

@@ -8,7 +8,8 @@
     m = n
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
-what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows.
+what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
+that grows with the trip's number the maximum moves in every trip, and trips stay as they are.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class _Loop:
                     raise _Refused
                 self.moving.add(op.out.id)
         self.weight = self._weight()
+        if self._grows(self.weight.tile):
+            raise _Refused
         self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
@@ -112,6 +115,23 @@ class _Loop:
                 break
             return _Weight(op, near.args[0], argument.args[1], spread, far.args[1])
         raise _Refused
+
+    def _grows(self, value: t.Value) -> bool:
+        """Whether the trip's number is a term or a factor of a tile; what only a mask asks of it is none."""
+        op = self.made.get(value.id)
+        match op:
+            case t.Iota():
+                return self.loop.index in op.start.variables
+            case t.FromSym():
+                return self.loop.index in op.sym.variables
+            case t.Elementwise():
+                if op.out.type.dtype == BOOL:
+                    return False
+                return any(map(self._grows, op.args[1:] if op.op == "where" else op.args))
+            case t.Cast() | t.Rearrange() | t.Fill():
+                return self._grows(op.arg)
+            case _:
+                return False
 
     def _elementwise(self, value: t.Value, name: str) -> t.Elementwise | None:
         op = self.made.get(value.id)
