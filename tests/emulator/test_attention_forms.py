@@ -65,6 +65,15 @@ def test_brought_tiles_of_two_warpgroups(kernel: str, rows: int) -> None:
     assert ran.launched == (f"{kernel}_kernel",)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "i8", "f8e4m3"])
+def test_brought_tiles_of_other_elements(dtype: str) -> None:
+    program = Program(FORMS, "biased", {"D": 64, "BM": 64, "BN": 64, "T": dtype})
+    body = ops(program.kernel.lowered["sm_90a"][0].body)
+    assert any(isinstance(op, a.TileLoad) for op in body)
+    ran = program.run({"B": 1, "H": 2, "S": 70, "N": 112, "scale": 0.125})
+    assert ran.launched == ("biased_kernel",)
+
+
 CAUSAL_BIAS = """
 import std.softmax
 
