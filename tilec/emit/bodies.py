@@ -143,10 +143,11 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
-    shared += [
+    # panels begin at larger multiples than all else: in front of it they leave no room between
+    shared = [
         f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
         for b in kernel.panels
-    ]
+    ] + shared
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     constants: dict[str, int] = {}
     for axis in kernel.axes:
