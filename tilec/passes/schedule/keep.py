@@ -23,7 +23,8 @@ from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
-from tilec.passes.uses import operands
+from tilec.passes.schedule.rising import rises
+from tilec.passes.uses import Definitions, operands
 
 _PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
@@ -39,12 +40,16 @@ def keep_references(
     was."""
     ops: list[t.Op] = []
     done = False
+    definitions = Definitions.of(block)
     for op in block.ops:
         for rescaling in found if isinstance(op, t.For) else ():
             assert isinstance(op, t.For)
             before = numbers.next
             try:
-                head, op = _Loop(op, rescaling, numbers, origin).kept()
+                kept = _Loop(op, rescaling, numbers, origin)
+                if rises(kept.weight.tile, op, definitions):
+                    raise _Refused
+                head, op = kept.kept()
             except _Refused:
                 numbers.next = before
                 continue
