@@ -1546,9 +1546,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -1725,9 +1725,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -1894,9 +1894,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 64, 128> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -2544,9 +2544,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   constexpr int kWidthJLine = 8;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 128, 64> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
@@ -2720,9 +2720,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   constexpr int kWidthJ = 2;
   constexpr int kStepsI = 2;
   struct Shared {
-    SharedArray<Vector<float, 4>, 2048> acc_sums;
     PanelTile<bf16_t, 128, 64> a_tiles[5];
     PanelTile<bf16_t, 128, 64> b_tiles[5];
+    SharedArray<Vector<float, 4>, 2048> acc_sums;
     SharedBarrier a_b_full[5];
     SharedBarrier a_b_free[5];
     SharedBarrier acc_sums_full[1];
