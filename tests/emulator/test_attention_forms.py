@@ -65,6 +65,15 @@ def test_brought_tiles_of_two_warpgroups(kernel: str, rows: int) -> None:
     assert ran.launched == (f"{kernel}_kernel",)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "i8", "f8e4m3"])
+def test_brought_tiles_of_other_elements(dtype: str) -> None:
+    program = Program(FORMS, "biased", {"D": 64, "BM": 64, "BN": 64, "T": dtype})
+    body = ops(program.kernel.lowered["sm_90a"][0].body)
+    assert any(isinstance(op, a.TileLoad) for op in body)
+    ran = program.run({"B": 1, "H": 2, "S": 70, "N": 112, "scale": 0.125})
+    assert ran.launched == ("biased_kernel",)
+
+
 CAUSAL_BIAS = """
 import std.softmax
 
@@ -128,13 +137,17 @@ def lengths(*ends: int) -> object:
 def test_dead_tiles_are_left_at_once() -> None:
     program = Program(PACKED, "packed", TILES)
     (low, *_) = program.kernel.lowered["sm_90a"]
-    assert sum(isinstance(op, a.NextUnless) for op in ops(low.body)) == 2  # of either role
-    # the longest first, and a CTA for each: memory says how long they take
-    assert [d.backwards for d in low.grid] == [False, False, True]
+    # the role that draws numbers asks, and tells the others what there is to do
+    (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
+    assert sum(isinstance(op, a.NextUnless) for op in ops(roles.producer)) == 1
+    assert sum(isinstance(op, a.TellInstance) for op in ops(roles.producer)) == 2
+    assert not any(isinstance(op, a.NextUnless) for op in ops(roles.consumer))
+    # the longest first, by CTAs that stay
+    assert [d.backwards for d in low.grid] == [True, False, False]
     assert not any(d.uneven for d in low.grid)
     target = program.kernel.plan.targets[0]
     (first, *_) = [x for step in target.steps for x in step.launches]
-    assert first.resident == 0
+    assert first.resident == 1 and [x.kernel for x in first.before] == ["packed_kernel_cleared"]
     numbers = {"TOTAL": 200, "H": 2, "NSEQ1": 5, "longest": 200, "scale": 0.125}
     program.run(numbers, lengths(0, 130, 130, 137, 200))  # type: ignore[arg-type]
 

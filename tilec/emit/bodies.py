@@ -138,18 +138,17 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         f"SharedArray<{_shared_type(b)}, {b.count_text or b.count // b.vector}> {b.name};"
         for b in kernel.shared
     ]
-    # behind panels, whose alignment would leave a gap
-    shared = [] if kernel.panels else [*arrays]
+    shared = [*arrays]
     shared += [
         f"{_tile_type(b)}<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
         + (f"[{b.slots}];" if b.slots > 1 else ";")
         for b in kernel.tiles
     ]
-    shared += [
+    # panels begin at larger multiples than all else: in front of it they leave no room between
+    shared = [
         f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
         for b in kernel.panels
-    ]
-    shared += arrays if kernel.panels else []
+    ] + shared
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     constants: dict[str, int] = {}
     for axis in kernel.axes:

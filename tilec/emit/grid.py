@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tilec.emit.expressions import PRODUCT, SUM, UNARY, Renderer
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.asynchronous import SHARES
 from tilec.ir.launch import product
@@ -109,10 +110,16 @@ def instance_loop(
     if keep:
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
         return [*kept, *prepared, *before, head, *found, *lines, *tail]
+    return [*before, head, *prepared, *found, *_anew(divisors), *lines, *tail]
+
+
+def _anew(divisors: dict[str, str]) -> list[str]:
+    """Divisors that an instance makes for itself."""
+    made: list[str] = []
     for name, of in divisors.items():
-        found += [f"int {name}_now = {of};", f"renew({name}_now);"]
-        found.append(f"const IntDivisor {name} = int_divisor({name}_now);")
-    return [*before, head, *prepared, *found, *lines, *tail]
+        made += [f"int {name}_now = {of};", f"renew({name}_now);"]
+        made.append(f"const IntDivisor {name} = int_divisor({name}_now);")
+    return made
 
 
 def first_instance(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
@@ -171,6 +178,45 @@ def _counts(grid: tuple[k.GridDigit, ...], render: Renderer) -> str:
     """The trips of the uneven loop, and how many others there are."""
     others = product(tuple(d.trips for d in grid[:-1]))
     return f"{render.sym(grid[-1].trips).text}, {render.sym(others).text}"
+
+
+def drawn_loop(
+    kernel: k.Kernel, render: Renderer, words: Collection[str], op: a.Instances
+) -> list[str]:
+    """The head of the loop over instances that a CTA draws from a counter: of the role that draws them, one ahead, or of those that it
+    tells them."""
+    tickets = op.tickets
+    assert tickets is not None
+    divisors: dict[str, str] = {}
+    lines = decode(kernel, render, words, "item", divisors=divisors)
+    kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
+    if not op.keep:
+        lines = [*_anew(divisors), *lines]
+        kept = []
+    if op.draws:
+        total = render.sym(product(tuple(d.trips for d in kernel.grid))).at(4)
+        return [
+            *kept,
+            f"int following = draw_item({tickets.counter});",
+            "for (;;) {",
+            "const int item = following;",
+            f"if (item >= {total}) break;",
+            f"following = draw_item({tickets.counter});",
+            *lines,
+        ]
+    ring = tickets.ring
+    return [
+        *kept,
+        "for (;;) {",
+        f"barrier_wait(shared.{tickets.full}[{ring}.slot], {ring}.parity);",
+        f"const int told = shared.{tickets.numbers}[{ring}.slot];",
+        "const int item = uniform_int(told);",
+        "__syncwarp();",
+        f"if (lane_id() == 0) barrier_arrive(shared.{tickets.free}[{ring}.slot]);",
+        f"{ring}.advance();",
+        "if (item < 0) break;",
+        *lines,
+    ]
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:

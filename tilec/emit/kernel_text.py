@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import instance_loop, queue_loop
+from tilec.emit.grid import drawn_loop, instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
@@ -146,9 +146,11 @@ class KernelWriter:
             case a.Instances():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
-                around = "\n".join(
-                    instance_loop(self.kernel, self.renderer, words, op.keep, op.rotated)
-                )
+                if op.tickets is not None:
+                    lines = drawn_loop(self.kernel, self.renderer, words, op)
+                else:
+                    lines = instance_loop(self.kernel, self.renderer, words, op.keep, op.rotated)
+                around = "\n".join(lines)
                 text = macro(op, self, around, inner)
             case e.InstanceQueue():
                 inner = self.block(op.body)

@@ -356,14 +356,36 @@ SHARES = "_shares"
 
 
 @dataclass(frozen=True)
+class Tickets:
+    """How numbers of instances get to a CTA's roles: `counter` in memory, from which the producer draws them, `numbers` in shared memory, a ring
+    of them, and its barriers."""
+
+    counter: str
+    numbers: str
+    ring: str
+    full: str
+    free: str
+
+
+@dataclass(frozen=True)
+class TellInstance(Op):
+    """The producer: the consumers' next instance is this one; `last`: there are no more."""
+
+    tickets: Tickets
+    last: bool = False
+
+
+@dataclass(frozen=True)
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
     numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little
-    to do are not all of the same CTAs."""
+    to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it."""
 
     body: tuple[Op, ...]
     keep: bool = True
     rotated: bool = False
+    tickets: Tickets | None = None
+    draws: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

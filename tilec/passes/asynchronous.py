@@ -99,8 +99,7 @@ class Asynchronous:
     """CTAs of a cluster share the consumed axis"""
     reasons: tuple[str, ...] = field(default=(), compare=False)
     dealt: bool = True
-    """whether CTAs stay and instances are dealt to them; where memory says which of them have anything to do, there is a CTA for each, so
-    that the device gives the next one to whoever is free"""
+    """whether instances are dealt to CTAs ahead; where memory says which of them have anything to do, CTAs draw them from a counter"""
     launched: int = 255
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
 

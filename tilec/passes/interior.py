@@ -84,7 +84,7 @@ def affine(value: t.Value, definitions: Definitions) -> Affine | None:
             return None
 
 
-def _difference(op: t.Elementwise, definitions: Definitions) -> Affine | None:
+def difference_of(op: t.Elementwise, definitions: Definitions) -> Affine | None:
     """What is >= 0 where a comparison of affine tiles holds, and only there."""
     if op.op not in ("lt", "le", "gt", "ge"):
         return None
@@ -102,7 +102,7 @@ def _difference(op: t.Elementwise, definitions: Definitions) -> Affine | None:
 def implies_presence(op: t.Elementwise, along: int, definitions: Definitions, facts: Facts) -> bool:
     """Whether a comparison of affine tiles holds only where the coordinate of axis `along` is present, in all that is present of the
     others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
-    difference = _difference(op, definitions)
+    difference = difference_of(op, definitions)
     if difference is None:
         return False
     axes = op.out.type.axes
@@ -132,7 +132,7 @@ def least_difference(
 ) -> Sym | None:
     """For a comparison of affine tiles the least value, over the tile, or over the rows that begin with `floor`, of what must be >= 0
     for it to hold."""
-    difference = _difference(op, definitions)
+    difference = difference_of(op, definitions)
     if difference is None:
         return None
     least = difference.base

@@ -3,7 +3,7 @@
 Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
           for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · retire · synchronize · exchange · queue · slices
+Kernel IR lower · across · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -49,6 +49,7 @@ from tilec.passes import (
     skip_dead,
     slices,
     synchronize,
+    tickets,
     topk,
     warp_fit,
     wide_steps,
@@ -132,6 +133,7 @@ def run(
     warnings: list[Diagnostic] = []
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
+    drawn: Launch | None = None
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
@@ -201,10 +203,21 @@ def run(
                 kernel = slices.run(kernel, shared)
                 snapshot("slices", kernel)
                 longer += [stays] if kernel.queue else []
+            form_of = variant.asynchronous
+            # addresses of rows that are stored anywhere take the registers that numbers would
+            if form_of is not None and not form_of.dealt and variant.name != "any_out":
+                kernel = tickets.run(kernel, counter)
+                snapshot("tickets", kernel)
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
             launch = _launch(kernel, variant, Facts.of(form.program).numeric)
+            if variant.asynchronous is not None and kernel.queue:
+                if drawn is None:
+                    kernels.append(queue.cleared(counter, base_name, suffix))
+                    programs.append(form.program)
+                    drawn = _drawing(kernels[-1])
+                launch = replace(launch, before=(*launch.before, drawn))
             if variant.copies is not None:
                 copied.append(variant.copies)
                 for n, copy in enumerate(variant.copies.rows):
@@ -237,7 +250,7 @@ def run(
             clearing = _clearing(cleared, *queued[-1], sym_min([instances, 1]), numeric)
             steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
-    temps = queue.temps(counter, queued)
+    temps = queue.temps(counter, queued) if drawn is None else queue.always(counter)
     workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
     workspace, spare = copies.with_copies(workspace, total, copied)
     places = {copy.temp: copy.place for group in copied for copy in group.rows}
@@ -492,7 +505,11 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         kernel.arguments,
         kernel.shared_bytes if kernel.dynamic else 0,
         kernel.cluster,
-        int(form.dealt) if form is not None else kernel.blocks_per_sm if kernel.queue else 0,
+        int(form.dealt or bool(kernel.queue))
+        if form is not None
+        else kernel.blocks_per_sm
+        if kernel.queue
+        else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,
@@ -505,6 +522,11 @@ def _clearing(
     """The launch that clears the counter of a queue, where rows are long enough for one and there is any."""
     condition = t.HostOp(">", (extent, capacity))
     return Launch(kernel.name, _numbers(condition, numeric), grid, kernel.threads, kernel.arguments)
+
+
+def _drawing(kernel: k.Kernel) -> Launch:
+    """The launch that clears the counter of instances that CTAs draw."""
+    return Launch(kernel.name, AllOf(()), Sym.of(1), kernel.threads, kernel.arguments)
 
 
 def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:

@@ -166,6 +166,11 @@ def temps(counter: str, queued: list[tuple[Sym, Sym]]) -> tuple[t.Tensor, ...]:
     return (t.Tensor(counter, I32, (count,), "temp"),)
 
 
+def always(counter: str) -> tuple[t.Tensor, ...]:
+    """The counter of instances that are drawn at every size."""
+    return (t.Tensor(counter, I32, (Sym.of(1),), "temp"),)
+
+
 def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
     """A kernel that sets the counter to 0. The rows' kernel begins beside it: what that one reads and writes, all kernels in front have
     done with before this one began."""

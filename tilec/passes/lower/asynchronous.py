@@ -25,6 +25,7 @@ from tilec.passes.lower.left import left_operand
 from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
+from tilec.passes.lower.questions import costs_more_later
 from tilec.passes.lower.shares import RANK, SharedSums, splits
 from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
@@ -267,8 +268,17 @@ class Roles:
     def _instances(self, body: tuple[k.Op, ...], role: int) -> a.Instances:
         """The loop over instances of the producer (0) or of the consumers (1)."""
         registers = self.form.registers[role]
-        scarce = 0 < registers < KEEPS_DIVISORS[role] or (role == 1 and self.form.brings)
+        scarce = 0 < registers < KEEPS_DIVISORS[role] or (role == 1 and self._is_full(body))
         return a.Instances(body, not scarce)
+
+    def _is_full(self, body: tuple[k.Op, ...]) -> bool:
+        """Whether tiles that are brought, or two forms of a function where instances are shared out by cost, take a consumer's last
+        registers."""
+        loops = [op for op in body if isinstance(op, k.Loop)]
+        inner = [x for loop in loops for x in loop.body]
+        forms = any(isinstance(x, k.IfAnyLane) and x.otherwise for x in inner)
+        nest = self.context.nest
+        return self.form.brings or (forms and costs_more_later(nest, nest.grid[-1].index))
 
     def consumer(self, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         """Rings, and the lowered body for each instance; then what is still to leave."""

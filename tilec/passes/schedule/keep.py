@@ -24,7 +24,8 @@ from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
-from tilec.passes.uses import operands
+from tilec.passes.schedule.rising import rises
+from tilec.passes.uses import Definitions, operands
 
 _PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
@@ -40,12 +41,16 @@ def keep_references(
     was."""
     ops: list[t.Op] = []
     done = False
+    definitions = Definitions.of(block)
     for op in block.ops:
         for rescaling in found if isinstance(op, t.For) else ():
             assert isinstance(op, t.For)
             before = numbers.next
             try:
-                head, op = _Loop(op, rescaling, numbers, origin).kept()
+                kept = _Loop(op, rescaling, numbers, origin)
+                if rises(kept.weight.tile, op, definitions):
+                    raise _Refused
+                head, op = kept.kept()
             except _Refused:
                 numbers.next = before
                 continue
@@ -87,8 +92,6 @@ class _Loop:
                     raise _Refused
                 self.moving.add(op.out.id)
         self.weight = self._weight()
-        if self._grows(self.weight.tile):
-            raise _Refused
         self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
@@ -115,23 +118,6 @@ class _Loop:
                 break
             return _Weight(op, near.args[0], argument.args[1], spread, far.args[1])
         raise _Refused
-
-    def _grows(self, value: t.Value) -> bool:
-        """Whether the trip's number is a term or a factor of a tile; what only a mask asks of it is none."""
-        op = self.made.get(value.id)
-        match op:
-            case t.Iota():
-                return self.loop.index in op.start.variables
-            case t.FromSym():
-                return self.loop.index in op.sym.variables
-            case t.Elementwise():
-                if op.out.type.dtype == BOOL:
-                    return False
-                return any(map(self._grows, op.args[1:] if op.op == "where" else op.args))
-            case t.Cast() | t.Rearrange() | t.Fill():
-                return self._grows(op.arg)
-            case _:
-                return False
 
     def _elementwise(self, value: t.Value, name: str) -> t.Elementwise | None:
         op = self.made.get(value.id)
