@@ -9,12 +9,16 @@ A pair is faster than CTAs that share the consumed axis where its stream has a p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
-from tilec.ir.launch import LaunchCondition, product
+from tilec.ir.launch import AllOf, LaunchCondition, product
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import ceildiv
+from tilec.passes import wide_steps
 from tilec.passes.reuse import Stream
+from tilec.passes.variants import Variant
 from tilec.targets.devices import REPRESENTATIVES
 from tilec.targets.table import Target
 
@@ -40,3 +44,21 @@ def has_policy(streams: tuple[Stream, ...], target: Target) -> tuple[LaunchCondi
     """What holds where all streams are small enough to leave the L2 first."""
     limit = t.HostNumber(target.evict_first_below)
     return tuple(t.HostOp("<=", (stream.bytes, limit)) for stream in streams)
+
+
+def chosen(
+    variant: Variant, other: t.Program, program: t.Program, target: Target
+) -> Variant | None:
+    """The first variant of another tiling of a program, launched where it is expected to be the fastest; None where that is not known."""
+    form = variant.asynchronous
+    streams = form.streams if form is not None else ()
+    name, faster = "wide", wide_steps.faster(other, program, target)
+    if form is not None and streams and form.sharing is not None:
+        name, faster = "paired", has_policy(streams, target)
+    elif streams:
+        faster = fills(other, target)
+    if faster is None:
+        return None
+    own = variant.condition
+    condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
+    return replace(variant, name=name, condition=condition)

@@ -52,7 +52,6 @@ from tilec.passes import (
     tickets,
     topk,
     warp_fit,
-    wide_steps,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
@@ -365,20 +364,10 @@ def _by_size(
     found = []
     for other, candidate in tilings if len(program.nests) == 1 else ():
         forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
-        form = forms[0].variant.asynchronous if forms else None
-        if form is None:
+        if not forms:
             continue
-        name, faster = "wide", wide_steps.faster(other, program, target)
-        if form.streams and form.sharing is not None:
-            name, faster = "paired", full_rounds.has_policy(form.streams, target)
-        elif form.streams:
-            faster = full_rounds.fills(other, target)
-        if faster is None:
-            continue
-        own = forms[0].variant.condition
-        condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
-        variant = replace(forms[0].variant, name=name, condition=condition)
-        found.append(replace(forms[0], variant=variant))
+        chosen = full_rounds.chosen(forms[0].variant, other, program, target)
+        found += [replace(forms[0], variant=chosen)] if chosen is not None else []
     return found
 
 

@@ -1,4 +1,4 @@
-"""Instances that store nothing: a role that walks instances goes on to the next one.
+"""Bodies of instances: those that store nothing, where a role that walks instances goes on to the next one, and what is made anew in each.
 
 for item: …                                 for item: …
   lo = starts[n]                              lo = starts[n]
@@ -8,6 +8,8 @@ for item: …                                 for item: …
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -26,3 +28,14 @@ def where_alive(context: Context, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     known = [n for n, op in enumerate(body) if isinstance(op, k.Let) and op.name in names]
     first = max(known, default=-1) + 1
     return (*body[:first], a.NextUnless(alive), *body[first:])
+
+
+def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, ...]:
+    """An instance's body with what follows from coordinates of accumulators computed behind its last loop, not in front of all
+    instances."""
+    last = max((n for n, op in enumerate(body) if isinstance(op, k.Loop)), default=None)
+    if last is None:
+        return body
+    behind = body[last + 1 :]
+    moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
+    return (*body[: last + 1], a.Renew(moved), *behind) if moved else body

@@ -7,8 +7,6 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -18,7 +16,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
-from tilec.passes.lower.alive import where_alive
+from tilec.passes.lower.alive import renewed, where_alive
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
@@ -575,17 +573,6 @@ class Roles:
             if splits(self.sums, loop):
                 least = k.Index(RANK, I32)
             context.out.append(k.IfUniform(k.Apply("gt", (trips, least), BOOL), body))
-
-
-def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, ...]:
-    """An instance's body with what follows from coordinates of accumulators computed behind its last loop, not in front of all
-    instances."""
-    last = max((n for n, op in enumerate(body) if isinstance(op, k.Loop)), default=None)
-    if last is None:
-        return body
-    behind = body[last + 1 :]
-    moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
-    return (*body[: last + 1], a.Renew(moved), *behind) if moved else body
 
 
 def _is_zero(value: t.Value, definitions: Definitions) -> bool:
