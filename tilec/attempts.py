@@ -30,7 +30,7 @@ class Attempt:
     chosen: Mapping[str, int] = field(default_factory=dict)
     streams: bool = False
     shared: bool = False
-    """for a form in which CTAs share the consumed axis"""
+    """for a form in which CTAs share the consumed axis, or a stream"""
     uneven: bool = False
     """for chained products that take longer for some instances than for others"""
     warps: bool = False
@@ -83,6 +83,15 @@ def chosen_attempts(
     return [*few, *rest, *ranked, *warp_attempts(smaller)]
 
 
+def by_size_attempts(program: Program, arch: str) -> list[Attempt]:
+    """Those of a program with a short side for launches whose other sizes suit them."""
+    from tilec.passes.tile_choices import few_rows
+
+    target = TARGETS[arch]
+    found = few_rows(program, target, by_size=True)
+    return [Attempt(target.product_tiles[0], x.tiles, True) for x in found]
+
+
 def beside_warpgroups(
     again: Callable[[Sequence[int]], tuple[Program, Candidate] | None], arch: str, smaller: int
 ) -> tuple[Program, Candidate] | None:
@@ -103,7 +112,7 @@ def suits_warpgroups(
     program: Program, arch: str, candidate: Candidate, streams: bool = False, shared: bool = False
 ) -> bool:
     """Whether the target's products of warpgroups take a program with its tile sizes, `streams` with rings for operands that are read
-    once, `shared` with a consumed axis that CTAs share."""
+    once, `shared` with a consumed axis, or a stream, that CTAs share."""
     from tilec.passes.pipeline import suits
 
     return suits(program, TARGETS[arch], candidate, streams, shared)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tilec.attempts import (
     beside_warpgroups,
+    by_size_attempts,
     chosen_attempts,
     has_products,
     is_uneven,
@@ -45,14 +46,15 @@ KERNELS_A_PROCESS = 4
 @dataclass(frozen=True)
 class AnalysedKernel:
     """A kernel's syntax, its candidate and its Tile IR. `general`: candidate and Tile IR with the tile sizes of variants beside the
-    target's best form of products, where they are not those of that form; `wide`: with those of wider steps, where a loop has more trips
-    in some instances than in others and narrow ones are taken for that."""
+    target's best form of products, where they are not those of that form; `by_size`: with those that launches take
+    first where their sizes suit these better: of wider steps, where a loop has more trips in some instances than in others and narrow ones are
+    taken for that, and of other tiles beside a short side."""
 
     syntax: ast.Kernel
     candidate: Candidate
     program: Program
     general: tuple[Program, Candidate] | None = None
-    wide: tuple[Program, Candidate] | None = None
+    by_size: tuple[tuple[Program, Candidate], ...] = ()
 
 
 def analyse_file(
@@ -124,30 +126,38 @@ def analyse_file(
         else:
             if shallow is not None:
                 program, candidate, trial = shallow
-        general = wide = None
-        if suited and candidate is not None and not trial.errors:
+        general = None
+        tilings: list[tuple[Program, Candidate] | None] = []
+        if suited and program is not None and candidate is not None and not trial.errors:
             again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
             if attempt.shared:
                 # beside tiles for several CTAs those that one has by itself
-                alone = (again(x.tiles, x.chosen) for x in attempts if x.streams)
+                own = [x for x in attempts if x.streams and not x.shared]
+                alone = (again(x.tiles, x.chosen) for x in own)
                 general = next(
                     (x for x in alone if x and suits_warpgroups(x[0], arch, x[1], True)), None
                 )
+                tilings = [again(x.tiles, x.chosen) for x in by_size_attempts(program, arch)]
             elif not attempt.streams:
                 general = beside_warpgroups(again, arch, smaller)
                 if general is not None and general[1].values == candidate.values:
                     general = None
             if attempt.uneven:
                 others = [x for x in attempts if not x.uneven and not x.warps]
-                tilings = (again(x.tiles) for x in others)
-                wide = next((x for x in tilings if x and suits_warpgroups(x[0], arch, x[1])), None)
-                if wide is not None and wide[1].values == candidate.values:
-                    wide = None
+                wide = (again(x.tiles) for x in others)
+                tilings = [
+                    next((x for x in wide if x and suits_warpgroups(x[0], arch, x[1])), None)
+                ]
         for diagnostic in trial.diagnostics:
             sink.add(diagnostic)
         if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
-            found.append(AnalysedKernel(item, candidate, program, general, wide))
+            by_size = tuple(
+                x
+                for x in tilings
+                if x and x[1].values != candidate.values and suits_warpgroups(x[0], arch, x[1])
+            )
+            found.append(AnalysedKernel(item, candidate, program, general, by_size))
     sink.raise_if_errors()
     return files, found, sink
 
@@ -436,7 +446,7 @@ def _compile_kernel(
             suffix,
             snapshot,
             items[arch].general,
-            items[arch].wide,
+            items[arch].by_size,
         )
         if dispatch is not None and dispatch.numbers(arch):
             from tilec.dispatching import lower_choices

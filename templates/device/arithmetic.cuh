@@ -303,12 +303,44 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
 }
 //@ end
 
-//@ primitive uneven_divisor needs IntDivisor int_divisor uneven_few
-/// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
-/// trips take longer, for each of `others`.
-[[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
-                                                                      int others) {
-  return int_divisor(uneven_few(workers, others) ? others : trips);
+//@ primitive UnevenShares needs IntDivisor
+/// What the places of an uneven grid are divided by, and, where the others are many, how many full
+/// rounds there are and how many pairs of others these take whole.
+struct UnevenShares {
+  IntDivisor by;
+  int rounds;
+  int pairs;
+};
+//@ end
+
+//@ primitive uneven_shares needs UnevenShares IntDivisor int_divisor quotient_of uneven_few
+/// What is the same for all places: `workers` share `trips` of a loop whose later trips take
+/// longer, for each of `others`.
+[[maybe_unused]] __device__ __forceinline__ UnevenShares uneven_shares(int workers, int trips,
+                                                                       int others) {
+  if (uneven_few(workers, others)) return UnevenShares{int_divisor(others), 0, 0};
+  const IntDivisor by = int_divisor(trips);
+  const int rounds = trips * others / (2 * workers);
+  return UnevenShares{by, rounds, quotient_of(rounds * workers, by)};
+}
+//@ end
+
+//@ primitive store_shares needs UnevenShares
+/// Four words of shared memory take what is the same for all places.
+template <class Words>
+__device__ __forceinline__ void store_shares(Words& to, const UnevenShares& shares) {
+  to[0] = static_cast<int>(shares.by.reciprocal);
+  to[1] = shares.by.value;
+  to[2] = shares.rounds;
+  to[3] = shares.pairs;
+}
+//@ end
+
+//@ primitive load_shares needs UnevenShares
+/// What `store_shares` left.
+template <class Words>
+__device__ __forceinline__ UnevenShares load_shares(Words& from) {
+  return UnevenShares{{static_cast<uint32_t>(from[0]), from[1]}, from[2], from[3]};
 }
 //@ end
 
@@ -320,7 +352,7 @@ struct UnevenPlace {
 };
 //@ end
 
-//@ primitive uneven_place needs UnevenPlace IntDivisor take_digit quotient_of uneven_few
+//@ primitive uneven_place needs UnevenPlace UnevenShares take_digit uneven_few
 /// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
 /// that all have about the same to do. Where the others are few, the longest trips of all come
 /// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
@@ -329,20 +361,20 @@ struct UnevenPlace {
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
-                                                                     const IntDivisor& by) {
+                                                                     const UnevenShares& shares) {
   if (uneven_few(workers, others)) {
     int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
     if (above >= trips * others) return UnevenPlace{-1, 0};
-    const int other = take_digit(above, by);
+    const int other = take_digit(above, shares.by);
     return UnevenPlace{trips - 1 - above, other};
   }
-  const int rounds = trips * others / (2 * workers);
-  const int pairs = quotient_of(rounds * workers, by);
+  const int rounds = shares.rounds;
+  const int pairs = shares.pairs;
   const int left = others - 2 * pairs;
   int rank = 0;
   if (turn < 2 * rounds) {
     int pair = turn / 2 * workers + worker;
-    const int trip = take_digit(pair, by);
+    const int trip = take_digit(pair, shares.by);
     if (pair < pairs && turn % 2 == 0) return UnevenPlace{trips - 1 - trip, 2 * pair};
     if (pair < pairs) return UnevenPlace{trip, 2 * pair + 1};
     rank = left * trips - 1 - 2 * ((pair - pairs) * trips + trip) - turn % 2;

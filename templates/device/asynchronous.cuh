@@ -675,6 +675,60 @@ __device__ __forceinline__ void tensor_load_hinted(void* to, const CUtensorMap& 
 }
 //@ end
 
+//@ primitive tensor_load_multicast_by_policy needs SharedBarrier shared_address
+//@ includes <cstdint> <cuda.h>
+/// tensor_load_multicast with a policy of the L2, which is not 0.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6, %7}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6, %7, %8}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+//@ end
+
+//@ primitive tensor_load_multicast_hinted
+//@ needs SharedBarrier tensor_load_multicast tensor_load_multicast_by_policy
+//@ includes <cstdint> <cuda.h>
+/// tensor_load_multicast with a cache_policy.
+template <class... Coordinates>
+__device__ __forceinline__ void tensor_load_multicast_hinted(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, uint16_t ranks,
+                                                             uint64_t policy, Coordinates... at) {
+  if (policy != 0) {
+    tensor_load_multicast_by_policy(to, map, landed, ranks, policy, at...);
+  } else {
+    tensor_load_multicast(to, map, landed, ranks, at...);
+  }
+}
+//@ end
+
 //@ primitive tensor_store needs shared_address includes <cuda.h>
 /// Starts the copy of a map's box from shared memory to coordinates; places outside the tensor are
 /// left alone. It belongs to the bulk group that bulk_commit closes.

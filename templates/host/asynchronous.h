@@ -373,6 +373,37 @@ inline void tensor_load_multicast(const Pointer& to, const CUtensorMap& map, Sha
 }
 //@ end
 
+//@ primitive tensor_load_multicast_by_policy
+// A part of the device's tensor_load_multicast_hinted, which is whole here.
+//@ end
+
+//@ primitive tensor_load_multicast_hinted needs SharedBarrier shared_place Line
+template <class Pointer>
+inline void tensor_load_multicast_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t,
+    int x, int y, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 2);
+}
+template <class Pointer>
+inline void tensor_load_multicast_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t,
+    int x, int y, int z, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 3);
+}
+template <class Pointer>
+inline void tensor_load_multicast_hinted(
+    const Pointer& to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t,
+    int x, int y, int z, int w, Line line = Line(__builtin_LINE())) {
+  const int at[] = {x, y, z, w};
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, ranks, at, 4);
+}
+//@ end
+
 //@ primitive tensor_store needs shared_place Line
 template <class Pointer>
 inline void tensor_store(const CUtensorMap& map, const Pointer& from, int x, int y,

@@ -514,9 +514,9 @@ def test_uneven_places_are_each_instance_once_and_even(
     places = np.full(workers * turns * 2, -2, np.int32)
     body = f"""int* y
         const int worker = threadIdx.x;
-        const IntDivisor by = uneven_divisor({workers}, {trips}, {others});
+        const UnevenShares shares = uneven_shares({workers}, {trips}, {others});
         for (int turn = 0; turn < {turns}; ++turn) {{
-          const UnevenPlace p = uneven_place(turn, worker, {workers}, {trips}, {others}, by);
+          const UnevenPlace p = uneven_place(turn, worker, {workers}, {trips}, {others}, shares);
           store_element(y + (worker * {turns} + turn) * 2, p.trip);
           store_element(y + (worker * {turns} + turn) * 2 + 1, p.other);
         }}"""

@@ -29,7 +29,8 @@ PRODUCT = """kernel k[ROWS = 64, BM = auto, BN = auto, BK = auto](a: bf16[M, K],
 """
 TRANSPOSED = PRODUCT.replace("b: bf16[K, N]", "b: bf16[N, K]").replace("b[k, j]", "b[j, k].T")
 TRANSPOSED = TRANSPOSED.replace("== a @ b", "== a @ b.T")
-TWO_WARPGROUPS = TRANSPOSED.replace("ROWS = 64", "ROWS = 128")
+GIVEN = "ROWS = 128, BM = 128, BN = 128, BK = 64"
+TWO_WARPGROUPS = TRANSPOSED.replace("ROWS = 64, BM = auto, BN = auto, BK = auto", GIVEN)
 BYTES = TRANSPOSED.replace("bf16[M, K]", "i8[M, K]").replace("bf16[N, K]", "i8[N, K]")
 BYTES = BYTES.replace("c: bf16", "c: i32").replace("zeros(f32", "zeros(i32")
 BYTES = BYTES.replace("a @ b.T", "a.to(i32) @ b.to(i32).T")
@@ -62,11 +63,11 @@ def flat(ops: tuple[k.Op, ...]) -> Iterator[k.Op]:
 
 
 def compiled(text: str, folder: Path) -> k.Kernel:
-    """The aligned variant."""
+    """The aligned variant for any number of columns."""
     path = folder / "k.tile"
     path.write_text(text, encoding="utf-8")
     (kernel,) = compile_file(str(path), archs=("sm_90a",)).kernels
-    return kernel.lowered["sm_90a"][0]
+    return next(x for x in kernel.lowered["sm_90a"] if x.name == "k_kernel")
 
 
 def form(text: str, folder: Path, **defines: int) -> Asynchronous:
@@ -81,7 +82,7 @@ def test_every_order_has_the_right_sums(name: str, tmp_path: Path) -> None:
     path = tmp_path / "k.tile"
     path.write_text(text, encoding="utf-8")
     program = Program(path)
-    kernel = program.kernel.lowered["sm_90a"][0]
+    kernel = next(x for x in program.kernel.lowered["sm_90a"] if x.name == "k_kernel")
     assert kernel.cluster == 2 and any(isinstance(op, AddShare) for op in flat(kernel.body))
     for m, n, depth in sizes:
         ran = program.run({"M": m, "N": n, "K": depth, **extra})
@@ -121,7 +122,7 @@ def test_explain_says_what_is_shared_and_why(
     said = capsys.readouterr().out
     assert "split: 2 CTAs of a cluster share the trips of k_tile" in said
     assert "32768 bytes of sums a tile: 2 bytes come to a multiprocessor for each of b, 3" in said
-    path.write_text(TWO_WARPGROUPS.replace("ROWS = 128", "ROWS = 16"), encoding="utf-8")
+    path.write_text(TRANSPOSED.replace("ROWS = 64", "ROWS = 16"), encoding="utf-8")
     assert explain_file(ExplainRequest(str(path), arch="sm_90a", tuned=False)) == 0
     assert "split:" not in capsys.readouterr().out
 
@@ -146,15 +147,19 @@ def test_what_no_map_takes_has_the_tiles_of_one_cta(
     rows: int, own: tuple[int, ...], tmp_path: Path
 ) -> None:
     path = tmp_path / "k.tile"
-    path.write_text(TWO_WARPGROUPS.replace("ROWS = 128", f"ROWS = {rows}"), encoding="utf-8")
+    path.write_text(TRANSPOSED.replace("ROWS = 64", f"ROWS = {rows}"), encoding="utf-8")
     (kernel,) = compile_file(str(path), archs=("sm_90a",)).kernels
     sizes = {low.name: dict(low.constants) for low in kernel.lowered["sm_90a"]}
     assert tuple(sizes["k_kernel_any"].values()) == own
     assert tuple(sizes["k_kernel"].values()) == (rows, 128, 64)
+    assert tuple(sizes["k_kernel_wide"].values()) == (rows, 256, 64)
+    paired = sizes.get("k_kernel_paired")
+    assert (tuple(paired.values()) if paired else None) == ((64, 128, 64) if rows == 128 else None)
 
 
 def test_tiles_that_one_cta_reads_by_itself(tmp_path: Path) -> None:
     assert form(TRANSPOSED, tmp_path, ROWS=32).split is None
     assert form(TRANSPOSED, tmp_path, BN=64).split is None
-    # a wider tile than the table's is shared too, whoever chose it
+    # a tile as wide as the table's is shared too, whoever chose it, and a wider one needs little of the other operand
     assert form(TRANSPOSED, tmp_path, ROWS=16, BN=128).split is not None
+    assert form(TRANSPOSED, tmp_path, ROWS=16, BN=256).split is None

@@ -46,18 +46,18 @@ def test_the_same_product_on_warps() -> None:
     assert instance(kernel, "sm_80").clocks["memory"] == pytest.approx(own / per_clock)
 
 
-@pytest.mark.parametrize(("depth", "limit"), [("128", "tensor"), ("64", "MUFU")])
-def test_attention(depth: str, limit: str) -> None:
+@pytest.mark.parametrize("depth", ["128", "64"])
+def test_attention(depth: str) -> None:
     kernel = best("attention", "attention", "sm_90a", D=depth, BM="128", BN="128")
     bound = loop(kernel, "sm_90a", "j_tile")
     assert bound.clocks["tensor"] == 2 * 128 * 128 * int(depth) / 2048
-    # an exponential for each score, and for each row in the four lanes that share it
-    assert bound.clocks["MUFU"] == (128 * 128 + 4 * 128) / 16
+    # an exponential for each score, and none for rows, whose references rarely move
+    assert bound.clocks["MUFU"] == 128 * 128 / 16
     assert bound.clocks["memory"] == 2 * 128 * int(depth) * 2 / 64
-    # at least: a multiply-add in front of the exponential, the sum, and the rescaled output
-    assert bound.clocks["FMA"] >= (2 * 128 * 128 + 128 * int(depth)) / 128
-    assert bound.clocks["FMA"] < 1.1 * (2 * 128 * 128 + 128 * int(depth)) / 128 + 32
-    assert bound.limit == limit
+    # at least: a multiply-add in front of the exponential, and the sum
+    assert bound.clocks["FMA"] >= 2 * 128 * 128 / 128
+    assert bound.clocks["FMA"] < 1.1 * 2 * 128 * 128 / 128 + 32
+    assert bound.limit == "tensor"
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_90a"])

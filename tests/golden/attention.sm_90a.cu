@@ -1487,7 +1487,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT6 = 16;
   constexpr int kWidthT6 = 2;
   constexpr int kStepsI = 2;
@@ -1966,7 +1965,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -1975,25 +1977,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2310,7 +2302,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2319,25 +2314,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2732,7 +2717,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT6 = 16;
   constexpr int kWidthT6 = 2;
   constexpr int kStepsI = 2;
@@ -3211,7 +3195,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3220,25 +3207,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -3555,7 +3532,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3564,25 +3544,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];

@@ -446,11 +446,37 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return others <= workers / 4 * 3;
 }
 
-/// What the places of an uneven grid are divided by: `workers` share `trips` of a loop whose later
-/// trips take longer, for each of `others`.
-[[maybe_unused]] __device__ __forceinline__ IntDivisor uneven_divisor(int workers, int trips,
-                                                                      int others) {
-  return int_divisor(uneven_few(workers, others) ? others : trips);
+/// What the places of an uneven grid are divided by, and, where the others are many, how many full
+/// rounds there are and how many pairs of others these take whole.
+struct UnevenShares {
+  IntDivisor by;
+  int rounds;
+  int pairs;
+};
+
+/// What is the same for all places: `workers` share `trips` of a loop whose later trips take
+/// longer, for each of `others`.
+[[maybe_unused]] __device__ __forceinline__ UnevenShares uneven_shares(int workers, int trips,
+                                                                       int others) {
+  if (uneven_few(workers, others)) return UnevenShares{int_divisor(others), 0, 0};
+  const IntDivisor by = int_divisor(trips);
+  const int rounds = trips * others / (2 * workers);
+  return UnevenShares{by, rounds, quotient_of(rounds * workers, by)};
+}
+
+/// Four words of shared memory take what is the same for all places.
+template <class Words>
+__device__ __forceinline__ void store_shares(Words& to, const UnevenShares& shares) {
+  to[0] = static_cast<int>(shares.by.reciprocal);
+  to[1] = shares.by.value;
+  to[2] = shares.rounds;
+  to[3] = shares.pairs;
+}
+
+/// What `store_shares` left.
+template <class Words>
+__device__ __forceinline__ UnevenShares load_shares(Words& from) {
+  return UnevenShares{{static_cast<uint32_t>(from[0]), from[1]}, from[2], from[3]};
 }
 
 /// A trip of the uneven loop, and which of the others it belongs to.
@@ -467,20 +493,20 @@ struct UnevenPlace {
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
-                                                                     const IntDivisor& by) {
+                                                                     const UnevenShares& shares) {
   if (uneven_few(workers, others)) {
     int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
     if (above >= trips * others) return UnevenPlace{-1, 0};
-    const int other = take_digit(above, by);
+    const int other = take_digit(above, shares.by);
     return UnevenPlace{trips - 1 - above, other};
   }
-  const int rounds = trips * others / (2 * workers);
-  const int pairs = quotient_of(rounds * workers, by);
+  const int rounds = shares.rounds;
+  const int pairs = shares.pairs;
   const int left = others - 2 * pairs;
   int rank = 0;
   if (turn < 2 * rounds) {
     int pair = turn / 2 * workers + worker;
-    const int trip = take_digit(pair, by);
+    const int trip = take_digit(pair, shares.by);
     if (pair < pairs && turn % 2 == 0) return UnevenPlace{trips - 1 - trip, 2 * pair};
     if (pair < pairs) return UnevenPlace{trip, 2 * pair + 1};
     rank = left * trips - 1 - 2 * ((pair - pairs) * trips + trip) - turn % 2;
@@ -722,6 +748,10 @@ template <class T, int N>
 __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
+
+/// N elements of shared memory.
+template <class T, int N>
+using SharedArray = T[N];
 
 /// One element to global memory.
 template <class T>
@@ -1603,7 +1633,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -1612,6 +1641,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     PanelTile<bf16_t, 128, 128> k_tiles[2];
     PanelTile<bf16_t, 128, 128> v_tiles[2];
     PanelTile<bf16_t, 16, 64> o_chunks[16];
+    SharedArray<int, 4> i_tile_shares;
     SharedBarrier q_full[2];
     SharedBarrier q_free[2];
     SharedBarrier k_full[2];
@@ -1642,6 +1672,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     for (int slot = 0; slot < 2; ++slot) {
       barrier_init(shared.v_free[slot], 8);
     }
+    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+        * H));
     barrier_init_fence();
   }
   __syncthreads();  // the barriers are ready
@@ -1652,11 +1684,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
       const IntDivisor h_trips = int_divisor(H);
-      const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-          * H);
       for (int turn = 0;; ++turn) {
+        const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
         const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
         if (place.trip < 0) break;
         const int i_tile = place.trip;
         int instance = place.other;
@@ -1724,11 +1755,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-        * H);
     for (int turn = 0;; ++turn) {
+      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
       const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
       if (place.trip < 0) break;
       const int i_tile = place.trip;
       int instance = place.other;
@@ -2094,7 +2124,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2103,25 +2136,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2438,7 +2461,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2447,25 +2473,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -2874,7 +2890,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsJChain2 = 2;
   constexpr int kStepsT8 = 16;
   constexpr int kWidthT8 = 2;
   constexpr int kStepsI = 2;
@@ -2882,6 +2897,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     PanelTile<bf16_t, 128, 128> q_tiles[2];
     PanelTile<bf16_t, 128, 128> k_tiles[2];
     PanelTile<bf16_t, 128, 128> v_tiles[2];
+    SharedArray<int, 4> i_tile_shares;
     SharedBarrier q_full[2];
     SharedBarrier q_free[2];
     SharedBarrier k_full[2];
@@ -2913,6 +2929,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     for (int slot = 0; slot < 2; ++slot) {
       barrier_init(shared.v_free[slot], 8);
     }
+    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM), B
+        * H));
     barrier_init_fence();
   }
   __syncthreads();  // the barriers are ready
@@ -2923,11 +2941,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       RingPlace<2> k_ring{0, 1};
       RingPlace<2> v_ring{0, 1};
       const IntDivisor h_trips = int_divisor(H);
-      const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-          * H);
       for (int turn = 0;; ++turn) {
+        const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
         const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+            static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
         if (place.trip < 0) break;
         const int i_tile = place.trip;
         int instance = place.other;
@@ -2995,11 +3012,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    const IntDivisor i_tile_by = uneven_divisor(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-        * H);
     for (int turn = 0;; ++turn) {
+      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
       const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_by);
+          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
       if (place.trip < 0) break;
       const int i_tile = place.trip;
       int instance = place.other;
@@ -3365,7 +3381,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3374,25 +3393,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];
@@ -3709,7 +3718,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain2];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_2[i_step] = OpSum<float>::identity();
+        }
         wgmma_wait<0>();
         settle(acc);
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -3718,25 +3730,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain2_step = j_step % 2;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_2_chains[i_step][j_chain2_step] = j_step <= 1 && j_sub <= 0 ? p_2
-                  : sum_p_2_chains[i_step][j_chain2_step] + p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain2_step = 0; j_chain2_step < kStepsJChain2; ++j_chain2_step) {
-            sum_p_2[i_step] = j_chain2_step <= 0 ? sum_p_2_chains[i_step][j_chain2_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain2_step];
           }
         }
         float l_2[kStepsI];

@@ -851,6 +851,36 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
+/// The L2 fetches a map's box from coordinates, the fastest first, as a tensor_load reads it.
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x,
+                                                              int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];"
+               :
+               : "l"(&map), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w, int v) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
+
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
 /// count towards `landed`. Places outside the tensor become zero.
 [[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
@@ -1363,6 +1393,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   const int thread = static_cast<int>(threadIdx.x);
   int i_turned_first = thread / 4 % 8;
   int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(a_map, col, BM * i_tile);
+    }
+    tensor_ahead(b_map, BN * j_tile, 0);
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1495,6 +1534,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(a_map, col, BM * i_tile);
+    }
+    tensor_ahead(b_map, BN * j_tile, 0);
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2073,6 +2121,18 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   const int thread = static_cast<int>(threadIdx.x);
   int i_turned_first = thread / 4 % 8;
   int j_pair_first = thread / 32 % 4 * 16 + thread % 4 * 2;
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(a_map, col, BM * i_tile);
+    }
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(b_map, col, BN * j_tile);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2208,6 +2268,18 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   const int thread = static_cast<int>(threadIdx.x);
   int j_first = thread / 32 % 4 * 16 + thread / 4 % 8;
   int i_first = thread % 4 * 2;
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(a_map, col, BM * i_tile);
+    }
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(b_map, col, BN * j_tile);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 8; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);

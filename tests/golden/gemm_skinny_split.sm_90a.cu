@@ -446,6 +446,14 @@ __device__ __forceinline__ void cp_async_wait() {
                : "memory");
 }
 
+/// Four matrices, rows as for ldmatrix_x4; since sm_90.
+[[maybe_unused]] __device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 /// d += a·b of 16 by 16 and 16 by 8 bf16 elements.
 [[maybe_unused]] __device__ __forceinline__ void mma_m16n8k16_bf16(
     float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -818,11 +826,23 @@ struct alignas(8) SharedBarrier {
       : "memory");
 }
 
+/// What this thread wrote to shared memory is seen by asynchronous copies and products that are
+/// started behind a barrier from here.
+[[maybe_unused]] __device__ __forceinline__ void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
 /// The number of this CTA within its cluster.
 [[maybe_unused]] __device__ __forceinline__ int cluster_rank() {
   uint32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
+}
+
+/// All threads of the cluster meet. Orders no memory but the barriers behind barrier_init_fence.
+[[maybe_unused]] __device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.relaxed;" : : : "memory");
+  asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
 }
 
 /// Says that this thread runs, without waiting.
@@ -1012,6 +1032,36 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
   return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
 }
 
+/// The L2 fetches a map's box from coordinates, the fastest first, as a tensor_load reads it.
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x,
+                                                              int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];"
+               :
+               : "l"(&map), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_ahead(const CUtensorMap& map, int x, int y,
+                                                              int z, int w, int v) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+               :
+               : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
+
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
 /// count towards `landed`. Places outside the tensor become zero.
 [[maybe_unused]] __device__ __forceinline__ void tensor_load(void* to, const CUtensorMap& map,
@@ -1121,6 +1171,125 @@ __device__ __forceinline__ void tensor_load_hinted(void* to, const CUtensorMap& 
   }
 }
 
+/// The same into each CTA of the cluster whose bit is set in `ranks`: to the same place, counted by
+/// the same barrier of each.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, int x, int y, int z,
+    int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%4, %5, %6, %7}], [%2], %3;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "r"(x),
+        "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
+/// tensor_load_multicast with a policy of the L2, which is not 0.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6, %7}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_multicast_by_policy(
+    void* to, const CUtensorMap& map, SharedBarrier& landed, uint16_t ranks, uint64_t policy,
+    int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5, %6, %7, %8}], [%2], %3, %4;"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "h"(ranks), "l"(policy),
+        "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
+/// tensor_load_multicast with a cache_policy.
+template <class... Coordinates>
+__device__ __forceinline__ void tensor_load_multicast_hinted(void* to, const CUtensorMap& map,
+                                                             SharedBarrier& landed, uint16_t ranks,
+                                                             uint64_t policy, Coordinates... at) {
+  if (policy != 0) {
+    tensor_load_multicast_by_policy(to, map, landed, ranks, policy, at...);
+  } else {
+    tensor_load_multicast(to, map, landed, ranks, at...);
+  }
+}
+
+/// Starts the copy of a map's box from shared memory to coordinates; places outside the tensor are
+/// left alone. It belongs to the bulk group that bulk_commit closes.
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
+               :
+               : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y,
+                                                              int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
+               :
+               : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+[[maybe_unused]] __device__ __forceinline__ void tensor_store(const CUtensorMap& map,
+                                                              const void* from, int x, int y,
+                                                              int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+      :
+      : "l"(&map), "r"(shared_address(from)), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
+/// Makes a group of the bulk stores that this thread has started since the last one.
+[[maybe_unused]] __device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+}
+
+/// Waits until all but the kGroups youngest groups of this thread have read their shared memory.
+template <int kGroups>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(kGroups) : "memory");
+}
+
 /// All warps of a warpgroup, before the first product: registers written before are seen by it.
 [[maybe_unused]] __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
@@ -1189,6 +1358,66 @@ __device__ __forceinline__ T& dynamic_shared_aligned() {
   return *static_cast<T*>(__cvta_shared_to_generic(uniform_int(first)));
 }
 
+/// Two neighbours of 32 bits to shared memory. Accumulators leave as the floats that they are:
+/// those that pass as words are moved before the next product, and ptxas waits for that.
+template <class T>
+__device__ __forceinline__ void store_pair(T* p, T x, T y) {
+  static_assert(sizeof(T) == 4, "elements of 32 bits");
+  const uint32_t at = shared_address(p);
+  if constexpr (std::is_same<T, float>::value) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(x), "f"(y) : "memory");
+  } else {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" : : "r"(at), "r"(x), "r"(y) : "memory");
+  }
+}
+
+/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
+/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+template <bool kPaired = false, class T, int kCols>
+__device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
+  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
+  const int lane = lane_id();
+  if constexpr (sizeof(T) == 2) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      uint32_t words[4];
+      memcpy(&words[0], &top[2 * j], 4);
+      memcpy(&words[1], &bottom[2 * j], 4);
+      memcpy(&words[2], &top[2 * j + 1], 4);
+      memcpy(&words[3], &bottom[2 * j + 1], 4);
+      const int row = lane % 8 * kStride + lane / 8 % 2 * kBelow;
+      stmatrix_x4(chunk.at(row, 16 * j + lane / 16 * 8), words);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCols / 8; ++j) {
+      const int col = 8 * j + lane % 4 * 2;
+      store_pair(chunk.at(lane / 4 * kStride, col), top[j][0], top[j][1]);
+      store_pair(chunk.at(lane / 4 * kStride + kBelow, col), bottom[j][0], bottom[j][1]);
+    }
+  }
+}
+
+/// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
+/// kOthers youngest stores have left.
+template <int kOthers, bool kPaired = false, class T, int kCols, class... Coordinates>
+__device__ __forceinline__ void send_chunk(PanelTile<T, 16, kCols>& chunk, const CUtensorMap& map,
+                                           const Vector<T, 2>* top, const Vector<T, 2>* bottom,
+                                           Coordinates... at) {
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
+  __syncwarp();
+  pack_chunk<kPaired>(chunk, top, bottom);
+  fence_async();
+  __syncwarp();
+  if (lane == 0) {
+    tensor_store(map, chunk.panel(0, 0), at...);
+    bulk_commit();
+  }
+}
+
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
 /// top, bottom: the two rows of a thread, eight apart, of each eight columns.
 template <int kTransposedA, int kTransposedB>
@@ -1243,6 +1472,102 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16(
         "+f"(bottom[14].units[0]), "+f"(bottom[14].units[1]),
         "+f"(top[15].units[0]), "+f"(top[15].units[1]),
         "+f"(bottom[15].units[0]), "+f"(bottom[15].units[1])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)),
+        "n"(kTransposedA), "n"(kTransposedB)
+      : "memory");
+}
+
+/// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
+/// top, bottom: the two rows of a thread, eight apart, of each eight columns.
+template <int kTransposedA, int kTransposedB>
+__device__ __forceinline__ void wgmma_m64n256k16_bf16(
+    Vector<float, 2>* top, Vector<float, 2>* bottom, uint64_t a,
+    uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+      "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+      "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+      "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "
+      "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "
+      "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, "
+      "%120, %121, %122, %123, %124, %125, %126, %127}, "
+      "%128, %129, accumulate"
+      ", 1, 1"
+      ", %131, %132"
+      ";\n"
+      "}"
+      : "+f"(top[0].units[0]), "+f"(top[0].units[1]),
+        "+f"(bottom[0].units[0]), "+f"(bottom[0].units[1]),
+        "+f"(top[1].units[0]), "+f"(top[1].units[1]),
+        "+f"(bottom[1].units[0]), "+f"(bottom[1].units[1]),
+        "+f"(top[2].units[0]), "+f"(top[2].units[1]),
+        "+f"(bottom[2].units[0]), "+f"(bottom[2].units[1]),
+        "+f"(top[3].units[0]), "+f"(top[3].units[1]),
+        "+f"(bottom[3].units[0]), "+f"(bottom[3].units[1]),
+        "+f"(top[4].units[0]), "+f"(top[4].units[1]),
+        "+f"(bottom[4].units[0]), "+f"(bottom[4].units[1]),
+        "+f"(top[5].units[0]), "+f"(top[5].units[1]),
+        "+f"(bottom[5].units[0]), "+f"(bottom[5].units[1]),
+        "+f"(top[6].units[0]), "+f"(top[6].units[1]),
+        "+f"(bottom[6].units[0]), "+f"(bottom[6].units[1]),
+        "+f"(top[7].units[0]), "+f"(top[7].units[1]),
+        "+f"(bottom[7].units[0]), "+f"(bottom[7].units[1]),
+        "+f"(top[8].units[0]), "+f"(top[8].units[1]),
+        "+f"(bottom[8].units[0]), "+f"(bottom[8].units[1]),
+        "+f"(top[9].units[0]), "+f"(top[9].units[1]),
+        "+f"(bottom[9].units[0]), "+f"(bottom[9].units[1]),
+        "+f"(top[10].units[0]), "+f"(top[10].units[1]),
+        "+f"(bottom[10].units[0]), "+f"(bottom[10].units[1]),
+        "+f"(top[11].units[0]), "+f"(top[11].units[1]),
+        "+f"(bottom[11].units[0]), "+f"(bottom[11].units[1]),
+        "+f"(top[12].units[0]), "+f"(top[12].units[1]),
+        "+f"(bottom[12].units[0]), "+f"(bottom[12].units[1]),
+        "+f"(top[13].units[0]), "+f"(top[13].units[1]),
+        "+f"(bottom[13].units[0]), "+f"(bottom[13].units[1]),
+        "+f"(top[14].units[0]), "+f"(top[14].units[1]),
+        "+f"(bottom[14].units[0]), "+f"(bottom[14].units[1]),
+        "+f"(top[15].units[0]), "+f"(top[15].units[1]),
+        "+f"(bottom[15].units[0]), "+f"(bottom[15].units[1]),
+        "+f"(top[16].units[0]), "+f"(top[16].units[1]),
+        "+f"(bottom[16].units[0]), "+f"(bottom[16].units[1]),
+        "+f"(top[17].units[0]), "+f"(top[17].units[1]),
+        "+f"(bottom[17].units[0]), "+f"(bottom[17].units[1]),
+        "+f"(top[18].units[0]), "+f"(top[18].units[1]),
+        "+f"(bottom[18].units[0]), "+f"(bottom[18].units[1]),
+        "+f"(top[19].units[0]), "+f"(top[19].units[1]),
+        "+f"(bottom[19].units[0]), "+f"(bottom[19].units[1]),
+        "+f"(top[20].units[0]), "+f"(top[20].units[1]),
+        "+f"(bottom[20].units[0]), "+f"(bottom[20].units[1]),
+        "+f"(top[21].units[0]), "+f"(top[21].units[1]),
+        "+f"(bottom[21].units[0]), "+f"(bottom[21].units[1]),
+        "+f"(top[22].units[0]), "+f"(top[22].units[1]),
+        "+f"(bottom[22].units[0]), "+f"(bottom[22].units[1]),
+        "+f"(top[23].units[0]), "+f"(top[23].units[1]),
+        "+f"(bottom[23].units[0]), "+f"(bottom[23].units[1]),
+        "+f"(top[24].units[0]), "+f"(top[24].units[1]),
+        "+f"(bottom[24].units[0]), "+f"(bottom[24].units[1]),
+        "+f"(top[25].units[0]), "+f"(top[25].units[1]),
+        "+f"(bottom[25].units[0]), "+f"(bottom[25].units[1]),
+        "+f"(top[26].units[0]), "+f"(top[26].units[1]),
+        "+f"(bottom[26].units[0]), "+f"(bottom[26].units[1]),
+        "+f"(top[27].units[0]), "+f"(top[27].units[1]),
+        "+f"(bottom[27].units[0]), "+f"(bottom[27].units[1]),
+        "+f"(top[28].units[0]), "+f"(top[28].units[1]),
+        "+f"(bottom[28].units[0]), "+f"(bottom[28].units[1]),
+        "+f"(top[29].units[0]), "+f"(top[29].units[1]),
+        "+f"(bottom[29].units[0]), "+f"(bottom[29].units[1]),
+        "+f"(top[30].units[0]), "+f"(top[30].units[1]),
+        "+f"(bottom[30].units[0]), "+f"(bottom[30].units[1]),
+        "+f"(top[31].units[0]), "+f"(top[31].units[1]),
+        "+f"(bottom[31].units[0]), "+f"(bottom[31].units[1])
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)),
         "n"(kTransposedA), "n"(kTransposedB)
       : "memory");
@@ -1538,6 +1863,313 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
 __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
+  constexpr int BN = 256;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 32;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 8;
+  constexpr int kWidthJLine = 8;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[4];
+    PanelTile<bf16_t, 64, 256> b_tiles[4];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x);
+  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
+  const int j_line_first = thread % 4 * 8;
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 256; col += 64) {
+      tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  wait_prerequisites();
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+
+      // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+      const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        const int j_tile = item;
+        const int i_tile = 0;
+
+        // gemm_skinny.tile:7  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 49152);
+          #pragma unroll
+          for (int col = 0; col < 256; col += 64) {
+            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile + col, BK * k_tile);
+          }
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<4> a_b_ring{0, 0};
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      const int j_tile = item;
+      const int i_tile = 0;
+
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+      }
+      renew(i_first);
+
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+      const int i_end = M - BM * i_tile;
+      const int j_line_end = N - BN * j_tile;
+
+      // gemm_skinny.tile:9  c[i, j] = acc
+      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+      Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+          const int j_line_at = j_line_first + j_line_step * 32;
+          const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
+              c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
+              c_out[i_step][4 * j_line_step + 3]);
+          if (i_at < i_end && j_line_at < j_line_end) {
+            store_aligned(c_at + int64_t{N} * i_at + j_line_at, c_line);
+          }
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 64;
+  constexpr int BN = 128;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 16;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 64, 64> a_tiles[8];
+    PanelTile<bf16_t, 64, 128> b_tiles[8];
+    PanelTile<bf16_t, 16, 64> c_chunks[8];
+    SharedBarrier a_b_full[8];
+    SharedBarrier a_b_free[8];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int rank = cluster_rank();
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile_pair = 0;
+    const int i_tile = i_tile_pair * 2 + rank;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      if (col / 64 % 2 == rank) tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
+  if (thread == 0) {
+    for (int slot = 0; slot < 8; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 8; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  wait_prerequisites();
+  cluster_sync();
+  if (thread >= 128) {
+    if (thread / 32 == 4 && is_elected()) {
+      RingPlace<8> a_b_ring{0, 1};
+
+      // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+      const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
+          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+        const int j_tile = item;
+        const int i_tile_pair = 0;
+        const int i_tile = i_tile_pair * 2 + rank;
+
+        // gemm_skinny.tile:7  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 24576);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            if (col / 64 % 2 == rank) {
+              tensor_load_multicast_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                  shared.a_b_full[a_b_ring.slot], 3, b_policy, BN * j_tile + col, BK * k_tile);
+            }
+          }
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    RingPlace<8> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
+        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
+
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at);
+              wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
+        }
+        a_b_ring.advance();
+
+        // gemm_skinny.tile:9  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
+
+      // gemm_skinny.tile:9  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+  cluster_sync();  // no peer comes to a barrier of a CTA that has ended
+}
+
+__device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsJ = 16;
@@ -1560,6 +2192,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   const int j_line_first = thread % 4 * 8;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile = 0;
+    tensor_ahead(a_map, rank * BK, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(b_map, BN * j_tile + col, rank * BK);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 5; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1716,7 +2357,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -1739,6 +2380,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile = 0;
+    tensor_ahead(a_map, rank * BK, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(b_map, BN * j_tile + col, rank * BK);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 5; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -1885,7 +2535,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -1908,6 +2558,15 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile = 0;
+    tensor_ahead(a_map, rank * BK, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 128; col += 64) {
+      tensor_ahead(b_map, BN * j_tile + col, rank * BK);
+    }
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 5; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2094,7 +2753,7 @@ __device__ __forceinline__ void gemm_skinny_nn_copy_body_2(const bf16_t* __restr
   copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_skinny_nn_body_6(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 64;
@@ -2358,12 +3017,27 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
   }
 }
 
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_skinny_nn_kernel_wide(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
+}
+
+extern "C" __global__ void
+__cluster_dims__(2, 1, 1)
+__launch_bounds__(256, resident_ctas(256, 1))
+gemm_skinny_nn_kernel_paired(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_skinny_nn_body_2(b_map, a_map, c_map, M, K, N);
+}
+
 extern "C" __global__ void
 __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
+  gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -2371,7 +3045,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
+  gemm_skinny_nn_body_4(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -2379,7 +3053,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
+  gemm_skinny_nn_body_5(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -2397,7 +3071,7 @@ gemm_skinny_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_4(a, b, c, M, K, N);
+  gemm_skinny_nn_body_6(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2453,7 +3127,52 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+    if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
+        16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256), ctas, 1);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel_wide, {ctas, 384, 198656}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
+    } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = ((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      status = host_limit_to_resident(&ctas, 1, 2);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds(((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2,
+          ctas, 2);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 64}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel_paired, {ctas, 256, 215040}, stream, b_map,
+          a_map, c_map, M, K, N);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
@@ -2536,6 +3255,299 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
 __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
+  constexpr int BN = 256;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 32;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsJLine = 8;
+  constexpr int kWidthJLine = 8;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[4];
+    PanelTile<bf16_t, 256, 64> b_tiles[4];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x);
+  int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
+  const int j_line_first = thread % 4 * 8;
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    tensor_ahead(b_map, 0, BN * j_tile);
+  }
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  wait_prerequisites();
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+
+      // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+      const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        const int j_tile = item;
+        const int i_tile = 0;
+
+        // gemm_skinny.tile:20  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 49152);
+          tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], b_policy, BK * k_tile, BN * j_tile);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<4> a_b_ring{0, 0};
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      const int j_tile = item;
+      const int i_tile = 0;
+
+      // gemm_skinny.tile:20  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n256k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+      }
+      renew(i_first);
+
+      // gemm_skinny.tile:20  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+      const int i_end = M - BM * i_tile;
+      const int j_line_end = N - BN * j_tile;
+
+      // gemm_skinny.tile:22  c[i, j] = acc
+      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+      Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
+          const int j_line_at = j_line_first + j_line_step * 32;
+          const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
+              c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
+              c_out[i_step][4 * j_line_step + 3]);
+          if (i_at < i_end && j_line_at < j_line_end) {
+            store_aligned(c_at + int64_t{N} * i_at + j_line_at, c_line);
+          }
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 64;
+  constexpr int BN = 128;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 16;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 64, 64> a_tiles[8];
+    PanelTile<bf16_t, 128, 64> b_tiles[8];
+    PanelTile<bf16_t, 16, 64> c_chunks[8];
+    SharedBarrier a_b_full[8];
+    SharedBarrier a_b_free[8];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int rank = cluster_rank();
+  if (thread == 128) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile_pair = 0;
+    const int i_tile = i_tile_pair * 2 + rank;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    tensor_ahead(b_map, 0, BN * j_tile + rank * 64);
+  }
+  if (thread == 0) {
+    for (int slot = 0; slot < 8; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 8; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  wait_prerequisites();
+  cluster_sync();
+  if (thread >= 128) {
+    if (thread / 32 == 4 && is_elected()) {
+      RingPlace<8> a_b_ring{0, 1};
+
+      // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+      const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
+          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+        const int j_tile = item;
+        const int i_tile_pair = 0;
+        const int i_tile = i_tile_pair * 2 + rank;
+
+        // gemm_skinny.tile:20  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 24576);
+          tensor_load_multicast_hinted(shared.b_tiles[a_b_ring.slot].panel(rank * 64, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], 3, b_policy, BK * k_tile, BN * j_tile + rank * 64);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    RingPlace<8> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
+        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
+
+      // gemm_skinny.tile:20  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
+        wgmma_fence();
+        {
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at);
+              wgmma_m64n128k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
+        }
+        a_b_ring.advance();
+
+        // gemm_skinny.tile:22  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+
+      // gemm_skinny.tile:20  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() < 2) barrier_arrive_at(shared.a_b_free[a_b_ring.previous()], lane_id());
+
+      // gemm_skinny.tile:22  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+  cluster_sync();  // no peer comes to a barrier of a CTA that has ended
+}
+
+__device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
   constexpr int kStepsJ = 16;
@@ -2558,6 +3570,12 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   const int j_line_first = thread % 4 * 8;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile = 0;
+    tensor_ahead(a_map, rank * BK, BM * i_tile);
+    tensor_ahead(b_map, rank * BK, BN * j_tile);
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 5; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2711,7 +3729,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -2734,6 +3752,12 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
   int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x) / 2;
+    const int i_tile = 0;
+    tensor_ahead(a_map, rank * BK, BM * i_tile);
+    tensor_ahead(b_map, rank * BK, BN * j_tile);
+  }
   if (thread == 0) {
     for (int slot = 0; slot < 5; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
@@ -2917,7 +3941,7 @@ __device__ __forceinline__ void gemm_skinny_nt_copy_body_2(const bf16_t* __restr
   copy_row<8, 8, 4, 128>(b_rows, b, row, N, K, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_skinny_nt_body_5(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 64;
@@ -3181,12 +4205,27 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
   }
 }
 
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_skinny_nt_kernel_wide(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nt_body(b_map, a_map, c, M, K, N);
+}
+
+extern "C" __global__ void
+__cluster_dims__(2, 1, 1)
+__launch_bounds__(256, resident_ctas(256, 1))
+gemm_skinny_nt_kernel_paired(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_skinny_nt_body_2(b_map, a_map, c_map, M, K, N);
+}
+
 extern "C" __global__ void
 __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body(b_map, a_map, c, M, K, N);
+  gemm_skinny_nt_body_3(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -3194,7 +4233,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
+  gemm_skinny_nt_body_4(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -3202,7 +4241,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
+  gemm_skinny_nt_body_4(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -3220,7 +4259,7 @@ gemm_skinny_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nt_body_3(a, b, c, M, K, N);
+  gemm_skinny_nt_body_5(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -3276,8 +4315,53 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
-        && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+    if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
+        16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256), ctas, 1);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 256}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nt_kernel_wide, {ctas, 384, 198656}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
+    } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = ((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      status = host_limit_to_resident(&ctas, 1, 2);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds(((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2,
+          ctas, 2);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 64}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
+          &gemm_skinny_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nt_kernel_paired, {ctas, 256, 215040}, stream, b_map,
+          a_map, c_map, M, K, N);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c,
+        16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.passes.test_asynchronous import PRODUCT, flat, lowered, product
+from tests.passes.test_schedule import ATTENTION
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -71,8 +72,26 @@ def test_the_first_copies_of_a_pair_are_asked_for_ahead(text: str, tmp_path: Pat
     assert found == wanted
 
 
-def test_nothing_is_asked_for_where_no_pair_meets(tmp_path: Path) -> None:
-    assert roles_of(lowered(PRODUCT, tmp_path, BM=16)).ahead == ()
+def test_kernels_that_begin_early_ask_before_they_wait(tmp_path: Path) -> None:
+    assert len(roles_of(lowered(PRODUCT, tmp_path, BM=16)).ahead) == 2
+    path = tmp_path / "k.tile"
+    path.write_text(PRODUCT, encoding="utf-8")
+    text = compile_file(str(path), archs=("sm_90a",), defines={"BM": "16"}).cu
+    body = text[text.index("// kernel begin") :]
+    assert body.index("launch_dependents();") < body.index("tensor_ahead(")
+    assert body.index("tensor_ahead(") < body.index("wait_prerequisites();")
+
+
+def test_ctas_that_share_the_consumed_axis_ask_for_their_own_trips(tmp_path: Path) -> None:
+    short = PRODUCT.replace("    for i, j", "    require M <= 64\n    for i, j")
+    found = roles_of(lowered(short, tmp_path, BM=64, BN=128, BK=64)).ahead
+    assert len(found) == 2
+    for op in found:
+        assert isinstance(op, a.TensorAhead) and any("rank" in written(c) for c in op.coordinates)
+
+
+def test_nothing_is_asked_for_where_copies_start_as_soon(tmp_path: Path) -> None:
+    assert roles_of(lowered(ATTENTION, tmp_path)).ahead == ()
 
 
 def test_one_thread_asks_while_another_sets_the_barriers(tmp_path: Path) -> None:

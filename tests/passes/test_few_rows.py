@@ -200,7 +200,7 @@ def test_streams_share_nothing_and_have_deep_rings(tmp_path: Path) -> None:
         under_way = channel.slots * channel.members[1].bytes
         assert form.sharing is None and len(form.streams) == 1
         assert under_way >= 80 << 10 and channel.slots >= 5
-    found = Source(BOUNDED, tmp_path, {"ROWS": 128}).form()
+    found = Source(BOUNDED, tmp_path, {"ROWS": 64}).form()
     assert not isinstance(found, str) and found.sharing is None and len(found.streams) == 1
     assert form_of(PRODUCT, tmp_path, BM=128).sharing is not None
 

@@ -284,6 +284,25 @@ def test_which_sums_stay_with_their_lanes(name: str, tmp_path: Path) -> None:
 # ---- all of them
 
 
+TERMS = {
+    "a distance": ("s + scale * (j[None, :] - i[:, None]).to(f32)", False),
+    "a number of the trip": ("s * (j.start + 1).to(f32)", False),
+    "a number of the row": ("s + scale * i[:, None].to(f32)", True),
+    "a mask": ("where(j[None, :] % 3 == 0, s, -inf)", True),
+    "a mask that is added": ("s + (j[None, :] % 3 == 0).to(f32)", True),
+}
+
+
+@pytest.mark.parametrize("name", list(TERMS))
+def test_maxima_that_move_in_every_trip_are_not_kept(name: str, tmp_path: Path) -> None:
+    term, kept = TERMS[name]
+    scores = "            s = (q[i, :] @ k[j, :].T) * scale\n"
+    text = changed((scores, f"{scores}            s = {term}\n"))
+    source = Source(text, tmp_path)
+    steps = schedule(source.program, source.nest).steps
+    assert "rotate" in steps and ("keep_references" in steps) == kept
+
+
 def test_the_steps_of_attention_and_of_a_product(tmp_path: Path) -> None:
     source = Source(ATTENTION, tmp_path)
     steps = schedule(source.program, source.nest).steps

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tilec.emit.c_names import c_name
-from tilec.emit.grid import decode, first_instance
+from tilec.emit.grid import decode, first_instance, shares
 from tilec.emit.kernel_text import KernelWriter, macros
 from tilec.emit.layout import indent
 from tilec.emit.types import DEVICE
@@ -133,11 +133,12 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
     parameters, names = _parameters(program, kernel)
     mentioned = frozenset(_WORD.findall(text))
     prologue = _prologue(kernel, writer, text, mentioned)
-    shared = [
+    arrays = [
         f"{f'alignas({b.alignment}) ' if b.alignment else ''}"
         f"SharedArray<{_shared_type(b)}, {b.count_text or b.count // b.vector}> {b.name};"
         for b in kernel.shared
     ]
+    shared = [*arrays]
     shared += [
         f"{_tile_type(b)}<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}"
         + (f"[{b.slots}];" if b.slots > 1 else ";")
@@ -259,7 +260,7 @@ def _prologue(
         lanes.insert(0, "const int thread = static_cast<int>(threadIdx.x);")
         rank = ["const int rank = cluster_rank();"] if kernel.cluster > 1 else []
         first_of_all = ["launch_dependents();"] if kernel.early else []
-        return [*first_of_all, *lanes, *rank, *_ahead(kernel, writer), *_barriers(kernel)]
+        return [*first_of_all, *lanes, *rank, *_ahead(kernel, writer), *_barriers(kernel, writer)]
     first, number = "static_cast<int>(blockIdx.x)", "static_cast<int>(threadIdx.x)"
     if kernel.cluster > 1:
         mine, size = (number, "kCtaThreads") if kernel.batch == 1 else ("own", "kGroup")
@@ -289,8 +290,8 @@ def _ahead(kernel: k.Kernel, writer: KernelWriter) -> list[str]:
     return [f"if (thread == {roles.consumers}) {{", *numbers, text, "}"]
 
 
-def _barriers(kernel: k.Kernel) -> list[str]:
-    """The barriers' first state, set by one thread."""
+def _barriers(kernel: k.Kernel, writer: KernelWriter) -> list[str]:
+    """The barriers' first state, and what instances are shared out by, set by one thread."""
     lines = ["if (thread == 0) {"]
     for barrier in kernel.barriers:
         lines.append(f"for (int slot = 0; slot < {barrier.slots}; ++slot) {{")
@@ -302,7 +303,7 @@ def _barriers(kernel: k.Kernel) -> list[str]:
         # only what consumers send leaves the CTA: they wait for the others themselves
         meet = [ready, "cluster_arrive();"]
     waited = ["wait_prerequisites();"] if kernel.early else []
-    return [*lines, "barrier_init_fence();", "}", *waited, *meet]
+    return [*lines, *shares(kernel, writer.renderer), "barrier_init_fence();", "}", *waited, *meet]
 
 
 def _first_coordinate(axis: k.LoopAxis) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilec.emit.expressions import PRODUCT, SUM, UNARY, Renderer
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.asynchronous import SHARES
 from tilec.ir.launch import product
 from tilec.ir.symbolic import ceildiv
 
@@ -80,16 +81,14 @@ def instance_loop(
     if grid[-1].uneven:
         longest, others = grid[-1], replace(walked, grid=grid[:-1])
         workers = step if keep else "workers"
-        trips = render.sym(longest.trips).text
-        counts = (
-            f"{workers}, {trips}, {render.sym(product(tuple(d.trips for d in grid[:-1]))).text}"
-        )
+        counts = f"{workers}, {_counts(grid, render)}"
         lines = decode(others, render, words, "place.other", divisors=divisors)
         head = "for (int turn = 0;; ++turn) {"
         prepared = [] if keep else [f"int workers = {step};", "renew(workers);"]
-        prepared.append(f"const IntDivisor {longest.name}_by = uneven_divisor({counts});")
+        shares = f"{kernel.grid[-1].name}{SHARES}"
         found = [
-            f"const UnevenPlace place = uneven_place(turn, {first}, {counts}, {longest.name}_by);",
+            f"const UnevenShares {shares} = load_shares(shared.{shares});",
+            f"const UnevenPlace place = uneven_place(turn, {first}, {counts}, {shares});",
             "if (place.trip < 0) break;",
             f"const int {longest.name} = place.trip;",
         ]
@@ -162,6 +161,23 @@ def _of_clusters(kernel: k.Kernel, words: Collection[str]) -> tuple[k.Kernel, se
     several = tuple(d for d in grid if d.most != 1) or grid[-1:]
     single = [f"const int {d.name} = 0;" for d in grid if d not in several and d.name in words]
     return replace(kernel, grid=several, instances=instances), words, [*single, *tail]
+
+
+def shares(kernel: k.Kernel, render: Renderer) -> list[str]:
+    """What one thread leaves in shared memory for an uneven grid: what is the same for all places would take registers, or divisions in
+    each instance."""
+    grid = _of_clusters(kernel, ())[0].grid
+    if not grid or not grid[-1].uneven:
+        return []
+    workers = "static_cast<int>(gridDim.x)" + (f" / {kernel.cluster}" if kernel.cluster > 1 else "")
+    counts = f"{workers}, {_counts(grid, render)}"
+    return [f"store_shares(shared.{kernel.grid[-1].name}{SHARES}, uneven_shares({counts}));"]
+
+
+def _counts(grid: tuple[k.GridDigit, ...], render: Renderer) -> str:
+    """The trips of the uneven loop, and how many others there are."""
+    others = product(tuple(d.trips for d in grid[:-1]))
+    return f"{render.sym(grid[-1].trips).text}, {render.sym(others).text}"
 
 
 def drawn_loop(

@@ -36,14 +36,13 @@ class Place:
 
 def memory_map(kernel: k.Kernel) -> list[Place]:
     """The members of the kernel's struct of shared memory in order, laid out as the host compiler and nvcc lay out a struct."""
-    members: list[tuple[Placed, int, int]] = []
+    members: list[tuple[Placed, int, int]] = [(panel, panel.bytes, 1024) for panel in kernel.panels]
     for array in kernel.shared:
         width = max(1, array.rep.bits // 8)
         element = 2 * max(width, 4) if array.indexed else width
         alignment = max(width, 4) if array.indexed else width
         members.append((array, array.count * element, alignment))
     members += [(tile, tile.bytes, 128) for tile in kernel.tiles]
-    members += [(panel, panel.bytes, 1024) for panel in kernel.panels]
     members += [(barrier, barrier.bytes, 8) for barrier in kernel.barriers]
     names = {buffer.name for buffer, _, _ in members}
     uses = _Uses(names)

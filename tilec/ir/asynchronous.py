@@ -351,6 +351,10 @@ class NextUnless(Op):
     condition: Expr
 
 
+SHARES = "_shares"
+"""Behind the name of an uneven loop's trip: four words of shared memory with what is the same for all places of its grid."""
+
+
 @dataclass(frozen=True)
 class Tickets:
     """How numbers of instances get to a CTA's roles: `counter` in memory, from which the producer draws them, `numbers` in shared memory, a ring

@@ -172,12 +172,14 @@ def plan_asynchronous(
     widest = max(products.layouts[n].capacity for n in products.columns)
     streams = reuse.streams(products.swapped and widest < WARPGROUP_ROWS)
     sharing = None if streams else reuse.sharing(target)
+    if sharing is not None and reuse.is_one_pair(sharing):
+        streams = reuse.streams(False, sharing)
     registers = target.role_registers.get(warpgroups, (0, 0))
     if products.accumulators + left + target.consumer_registers_besides > (registers[1] or 255):
         raise Unsuited(f"{products.accumulators} accumulators a thread leave no room")
     departure = None
-    # chunks would take the place of slots of a stream's ring, whose copies cover the time that plain stores take
-    if not streams:
+    # chunks would take the place of slots of a CTA's own stream, whose copies cover the time that plain stores take
+    if not streams or sharing is not None:
         departure = _departure(program, nest, axes, products, definitions, facts)
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
@@ -206,7 +208,7 @@ def plan_asynchronous(
     unfilled = epilogue.words is not None and epilogue.words <= room
     leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * CHUNK_BYTES if departure else 0
     split = None
-    if streams and not turned:
+    if streams and sharing is None and not turned:
         split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
         leaving += split.bytes if split is not None else 0
     streamed = frozenset(stream.value for stream in streams)

@@ -40,6 +40,7 @@ from tilec.passes import (
     copies,
     eliminate_dead,
     exchange,
+    full_rounds,
     hoist,
     queue,
     reindex,
@@ -109,10 +110,10 @@ def run(
     suffix: str = "",
     snapshot: Snapshot | None = None,
     general: tuple[t.Program, Candidate] | None = None,
-    wide: tuple[t.Program, Candidate] | None = None,
+    by_size: tuple[tuple[t.Program, Candidate], ...] = (),
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
-    sizes of their own, `wide` that of a form for calls whose sizes suit its tile sizes better. Raises TileError with the code of what cannot
+    sizes of their own, `by_size` those of forms for calls whose sizes suit their tile sizes better. Raises TileError with the code of what cannot
     be compiled."""
     snapshot = snapshot or _no_snapshot
     before, program = program, topk.run(program)
@@ -120,7 +121,7 @@ def run(
     before, program = program, reindex.run(program)
     written += [("reindex", program)] if program is not before else []
     general = general and (_in_parts(general[0]), general[1])
-    wide = wide and (_in_parts(wide[0]), wide[1])
+    by_size = tuple((_in_parts(other), own) for other, own in by_size)
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -173,7 +174,7 @@ def run(
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
-        preferred = _wide(program, wide, target) if forms else []
+        preferred = _by_size(program, by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
             nest, placement, variant = form.nest, form.placement, form.variant
             done = lowered if forms and form is forms[0] else None
@@ -357,21 +358,28 @@ def _asynchronous(
     return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
 
 
-def _wide(
-    program: t.Program, wide: tuple[t.Program, Candidate] | None, target: Target
+def _by_size(
+    program: t.Program, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
 ) -> list[_Form]:
-    """The variant with wide steps, launched where the model says that it is the faster one."""
-    if wide is None or len(program.nests) != 1:
-        return []
-    other, candidate = wide
-    faster = wide_steps.faster(other, program, target)
-    forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
-    if faster is None or not forms:
-        return []
-    variant = forms[0].variant
-    own = variant.condition
-    condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
-    return [replace(forms[0], variant=replace(variant, name="wide", condition=condition))]
+    """The variants with other steps or tiles, each launched where the model says that it is the fastest one."""
+    found = []
+    for other, candidate in tilings if len(program.nests) == 1 else ():
+        forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
+        form = forms[0].variant.asynchronous if forms else None
+        if form is None:
+            continue
+        name, faster = "wide", wide_steps.faster(other, program, target)
+        if form.streams and form.sharing is not None:
+            name, faster = "paired", full_rounds.has_policy(form.streams, target)
+        elif form.streams:
+            faster = full_rounds.fills(other, target)
+        if faster is None:
+            continue
+        own = forms[0].variant.condition
+        condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
+        variant = replace(forms[0].variant, name=name, condition=condition)
+        found.append(replace(forms[0], variant=variant))
+    return found
 
 
 def _is_deep(variant: Variant) -> bool:
@@ -390,7 +398,7 @@ def suits(
     shared: bool = False,
 ) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
-    read once; `shared`: CTAs share the consumed axis."""
+    read once; `shared`: CTAs share the consumed axis, or a stream."""
     program = _in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
@@ -399,7 +407,7 @@ def suits(
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
             form = forms[0].variant.asynchronous
-            if shared and (form is None or form.split is None):
+            if shared and (form is None or (form.split is None and form.sharing is None)):
                 return False
     return True
 

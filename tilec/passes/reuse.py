@@ -54,10 +54,10 @@ class Reuse:
         self.definitions = definitions
         self.facts = facts
 
-    def streams(self, few_rows: bool) -> tuple[Stream, ...]:
-        """The operands that the grid reads once: where loops that they do not depend on have one trip. In a nest for `few_rows` the
-        larger tiles are taken to be so, and the launch finds out."""
-        if not few_rows and not any(map(self._is_single, self.nest.grid)):
+    def streams(self, few_rows: bool, pair: Sharing | None = None) -> tuple[Stream, ...]:
+        """The operands that the grid reads once: where loops that they do not depend on have one trip, or those of one `pair`, which shares
+        them. In a nest for `few_rows` the larger tiles are taken to be so, and the launch finds out."""
+        if not few_rows and pair is None and not any(map(self._is_single, self.nest.grid)):
             return ()
         found: list[Stream] = []
         for channel in self.channels:
@@ -71,7 +71,9 @@ class Reuse:
                     others = [
                         digit.trips
                         for digit in self.nest.grid
-                        if not _moves(syms, digit.index) and not self._is_single(digit)
+                        if not _moves(syms, digit.index)
+                        and not self._is_single(digit)
+                        and not (pair and pair.digit == digit.index and load.out.id in pair.shared)
                     ]
                     if others and not (few_rows and member.bytes == largest):
                         continue
@@ -82,8 +84,8 @@ class Reuse:
 
     def sharing(self, target: Target) -> Sharing | None:
         """A pair of CTAs along the grid loop whose operands are the smaller ones: the larger are shared. Only where both do the same
-        number of trips, and where products are all that a loop does. None beside streams: what a pair shares then is small, and each
-        would wait for the other (measured on an H200)."""
+        number of trips, and where products are all that a loop does. None beside streams of one CTA: what a pair shares then is small, and
+        each would wait for the other (measured on an H200)."""
         sites = [site for channel in self.channels for site in channel.sites]
         if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
             return None
@@ -109,10 +111,17 @@ class Reuse:
                 best, most = Sharing(target.cluster_size, index, frozenset(shared)), total
         return best
 
-    def _is_single(self, digit: t.GridAxis) -> bool:
-        """Whether a grid loop over spans is known to have one trip at most."""
+    def is_one_pair(self, sharing: Sharing) -> bool:
+        """Whether the loop whose trips CTAs of a cluster take has no more of them than there are CTAs in one."""
+        return any(
+            digit.index == sharing.digit and self._is_single(digit, sharing.size)
+            for digit in self.nest.grid
+        )
+
+    def _is_single(self, digit: t.GridAxis, most: int = 1) -> bool:
+        """Whether a grid loop over spans is known to have one trip at most, or `most`."""
         trips = self.facts.numeric(digit.trips)
-        return digit.step is not None and self.facts.prove_nonnegative(1 - trips)
+        return digit.step is not None and self.facts.prove_nonnegative(most - trips)
 
     def _depends(self, syms: Iterable[Sym], index: Var) -> bool:
         """Whether symbolic integers depend on a loop's trip, through loaded scalars too."""

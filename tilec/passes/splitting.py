@@ -41,8 +41,8 @@ def plan_split(
     target: Target,
 ) -> Split | None:
     """How a nest with an operand that the grid reads once is split: where its tiles are as much wider as a cluster has CTAs than those
-    that one CTA reads by itself, the sum is all that its loop does, and nothing is written in front of it. Of two warpgroups each CTA
-    finishes one, of one warpgroup the first."""
+    that one CTA reads by itself (still wider ones need little enough of the other operand for one CTA), the sum is all that its loop
+    does, and nothing is written in front of it. Of two warpgroups each CTA finishes one, of one warpgroup the first."""
     size = target.cluster_size
     if size != 2 or len(streams) != 1 or warpgroups > size or len(channels) != 1:
         return None
@@ -53,7 +53,7 @@ def plan_split(
     side = 0 if left is not None and left.out.id == streams[0].value else 1
     along = axes.of(plan.op.out, side)
     narrowest = min(wide for wide, _ in target.stream_tiles)
-    if along is None or products.layouts[along.number].capacity < size * narrowest:
+    if along is None or products.layouts[along.number].capacity // narrowest != size:
         return None
     home = channels[0].sites[0].home
     loop = home[0] if len(home) == 1 else None

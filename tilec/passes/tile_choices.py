@@ -5,6 +5,8 @@ A side that is known to be short: the other operand is read once, and its transp
     require M <= 16
     for i, j in parallel(M by BM, N by BN): … for k in range(K by BK): acc += a[i, k] @ b[k, j]      BM = 16, BN = 64, BK = 128
     require M <= 128: as much of a as of b for each tile of 128 columns, twice as much for 64        BM = 128, BN = 128, BK = 64
+        where b is not too large: a pair of CTAs has 64 rows each, and brings the same columns once  BM = 64, BN = 128, BK = 64
+        where there are columns enough for all CTAs                                                  BM = 128, BN = 256, BK = 64
 
 A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes.
 
@@ -20,6 +22,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.swap import WARPGROUP_ROWS
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.plan.candidate import Candidate
 from tilec.plan.product_tiles import Given, Sides, ranked
@@ -36,15 +39,16 @@ LEAST_ROWS = 8
 
 @dataclass(frozen=True)
 class FewRows:
-    """Tile sizes by name; `shared`: for a form in which CTAs share the consumed axis."""
+    """Tile sizes by name; `shared`: for a form in which CTAs share the consumed axis, or the stream."""
 
     tiles: Mapping[str, int]
     shared: bool
 
 
-def few_rows(program: t.Program, target: Target) -> tuple[FewRows, ...]:
+def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple[FewRows, ...]:
     """Choices of tile sizes, best first: the short side as a power of two, the other one and the consumed axis from the
-    target's tables. () where the target has none, where no side of the program's products is short, or where its products differ."""
+    target's tables, `by_size` those that a launch takes first where its other sizes suit them. () where the target has none, where no side
+    of the program's products is short, or where its products differ."""
     if not target.stream_tiles:
         return ()
     found: set[tuple[str, str, str, int]] = set()
@@ -71,11 +75,21 @@ def few_rows(program: t.Program, target: Target) -> tuple[FewRows, ...]:
     _, bits = consumed_axis(program) or (consumed, TABLE_BITS)
     narrowest = min(wide for wide, _ in target.stream_tiles)
     crowded = is_crowded(target.arch, rows, narrowest)
-    tables = ((True, target.shared_stream_tiles if crowded else ()), (False, target.stream_tiles))
+    size = target.cluster_size
+    tables = [
+        (rows, True, target.shared_stream_tiles if crowded else ()),
+        (rows, False, target.stream_tiles),
+    ]
+    if by_size:
+        tables = [
+            (rows, False, target.wide_stream_tiles if crowded else ()),
+            (rows // size, True, target.paired_stream_tiles if crowded else ()),
+        ]
     return tuple(
-        FewRows({short: rows, other: wide, consumed: deep * TABLE_BITS // bits}, shared)
-        for shared, table in tables
-        for wide, deep in table
+        FewRows({short: own, other: width, consumed: deep * TABLE_BITS // bits}, shared)
+        for own, shared, table in tables
+        for width, deep in table
+        if own == rows or own >= WARPGROUP_ROWS
     )
 
 

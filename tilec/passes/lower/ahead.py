@@ -1,4 +1,5 @@
-"""What a CTA's first copies read, asked of the L2 before they can be started: they need barriers, those of a pair of CTAs both CTAs'.
+"""What a CTA's first copies read, asked of the L2 before they can be started: they need barriers, those of a pair of CTAs both CTAs', and
+those of a kernel that begins early the end of the kernel in front of it.
 
 the first thread behind the consumers     the others
 tensor_ahead a, b                         set the barriers
@@ -19,10 +20,10 @@ from tilec.passes.lower.shares import RANK, splits
 
 def ahead(roles: Roles, nest: t.Nest) -> tuple[k.Op, ...]:
     """The copies of the first trip of all loops in a CTA's first instance: once for each operand, since more of them keep the unit that copies
-    busy when it should start the copies themselves (on an H200 two trips of 48 KB lose what one gains). Only where CTAs share operands;
-    others start theirs as soon."""
+    busy when it should start the copies themselves (on an H200 two trips of 48 KB lose what one gains). Only where CTAs share operands or
+    begin early; others start theirs as soon. What the kernel in front still writes is written to the L2 too."""
     form, context = roles.form, roles.context
-    if form.sharing is None:
+    if form.sharing is None and not form.streams:
         return ()
     known = {digit.index for digit in nest.grid}
     found: list[k.Op] = []

@@ -212,7 +212,7 @@ class Roles:
                 len(box.dims) - 1 - box.row,
                 peers,
                 share,
-                "" if peers > 1 else self._policy(load),
+                self._policy(load),
                 span=load.span,
             )
         )

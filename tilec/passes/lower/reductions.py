@@ -66,7 +66,7 @@ def lower_reduce(context: Context, op: t.Reduce) -> None:
         if not guards.all:
             # every chain begins with an element of its own instead of the neutral one
             context.out[start] = k.Declare(target, None, span=op.span)
-            first = _is_first(fast, axis.layout.steps)
+            first = _is_first(fast)
             each = replace(each, first=_at_most(axis.step, 0))
         else:
             neutral = k.Identity(op.op, target.rep)
@@ -134,8 +134,6 @@ MANY_PARTIALS = 16
 
 CHAINS = 4
 """Independent accumulations of a thread where one would wait for itself at every element."""
-PACKING_CHAINS = 2
-"""The same where the walk packs an operand as well, and registers hold the tile that it is made of for the time being."""
 LONG_CHAIN = 8
 """Vectors of a thread from which that pays."""
 
@@ -148,13 +146,13 @@ def _chains(
     fast = coords[op.axes[0]] if len(op.axes) == 1 else None
     if context.variant.asynchronous is None or fast is None or fast.layout.steps < LONG_CHAIN:
         return None
-    count = PACKING_CHAINS if op.out.id in context.joint else CHAINS
-    if fast.layout.streams or fast.layout.steps % count:
+    if fast.layout.streams or fast.layout.steps % CHAINS:
         return None
-    word = f"{fast.name}_chain" if count == CHAINS else f"{fast.name}_chain{count}"
-    axis = next((a for a in context.extra_axes if a.name == word), None)
+    if op.out.id in context.joint:
+        return None  # exponentials take longer than a chain, and registers hold the tile that they are made of
+    axis = next((a for a in context.extra_axes if a.name == f"{fast.name}_chain"), None)
     if axis is None:
-        axis = k.LoopAxis(word, blocked(count, 1, 1, 1), Sym.of(count))
+        axis = k.LoopAxis(f"{fast.name}_chain", blocked(CHAINS, 1, 1, 1), Sym.of(CHAINS))
         context.extra_axes.append(axis)
         for word in (axis.coordinate, axis.element, axis.lane, axis.step, f"{axis.name}_sub"):
             context.names.used.add(word)
@@ -164,9 +162,9 @@ def _chains(
     return partial, axis, fast
 
 
-def _is_first(fast: k.LoopAxis, chains: int) -> k.Expr:
+def _is_first(fast: k.LoopAxis) -> k.Expr:
     """Whether the current element is the first of its chain."""
-    early = _at_most(fast.step, chains - 1)
+    early = _at_most(fast.step, CHAINS - 1)
     if not fast.vectorised:
         return early
     return k.Apply("and", (early, _at_most(f"{fast.name}_sub", 0)), BOOL)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import I32
 from tilec.passes.lower.asynchronous import Roles
 
 PRODUCERS = 128
@@ -28,8 +29,12 @@ def with_roles(
     sharing, split = form.sharing, form.split
     digit = roles.context.var_names[sharing.digit] if sharing else ""
     exchange = (roles.sums.full, roles.sums.free) if roles.sums is not None else ()
+    uneven = kernel.grid[-1].backwards and form.dealt
+    last = kernel.grid[-1].name
+    shares = k.SharedBuffer(f"{last}{a.SHARES}", I32, 4, f"what the places of {last} are told by")
     return replace(
         kernel,
+        shared=(*kernel.shared, shares) if uneven else kernel.shared,
         threads=form.threads + PRODUCERS,
         producers=PRODUCERS,
         arguments=(*roles.maps.values(), *kernel.arguments),
@@ -43,9 +48,7 @@ def with_roles(
         # a short kernel, all of whose CTAs run at once: none of the next one's takes the place of one of its own
         early=bool(form.streams),
         grid=tuple(
-            replace(d, backwards=False, uneven=True)
-            if d.backwards and form.dealt and d is kernel.grid[-1]
-            else d
+            replace(d, backwards=False, uneven=True) if uneven and d is kernel.grid[-1] else d
             for d in kernel.grid
         ),
         body=(both,),

@@ -8,7 +8,8 @@
     m = n
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
-what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows.
+what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
+that grows with the trip's number the maximum moves in every trip, and trips stay as they are.
 """
 
 from __future__ import annotations

@@ -1,0 +1,42 @@
+"""Which launches take tiles of a stream that are so wide that only long sides have enough of them, or that a pair of CTAs brings.
+
+for j in parallel(N by 256):      N = 28672: 112 tiles, one round of CTAs that read as much as 132 can         N = 8192: 32 CTAs
+
+A CTA with a wide tile needs less of the short operand for each byte of the stream than one with a narrow tile, and one round has one first
+load and one end. But CTAs without a tile ask for nothing, and so few as are left do not ask for as much as memory brings.
+A pair is faster than CTAs that share the consumed axis where its stream has a policy of the L2, and slower where it is too large for one.
+"""
+
+from __future__ import annotations
+
+from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
+from tilec.ir.launch import LaunchCondition, product
+from tilec.ir.requirements import INSTANCE_LIMIT
+from tilec.ir.symbolic import ceildiv
+from tilec.passes.reuse import Stream
+from tilec.targets.devices import REPRESENTATIVES
+from tilec.targets.table import Target
+
+FULL = (3, 4)
+"""How much of the multiprocessors even rounds must have: with 112 of 132 tiles of 256 columns are 1 to 6 % faster on an H200 than two of 128
+that a pair of CTAs brings, with 32 a third slower."""
+
+
+def fills(program: t.Program, target: Target) -> tuple[LaunchCondition, ...] | None:
+    """What holds where the tiles of a program of one nest, walked in as few rounds as the device has CTAs for, give enough of them one in
+    each; None where the device is not known."""
+    device = REPRESENTATIVES.get(target.arch)
+    if device is None:
+        return None
+    numeric = Facts.of(program).numeric
+    tiles = numeric(product(tuple(axis.trips for axis in program.nests[0].grid)))
+    places = ceildiv(tiles, device.multiprocessors) * device.multiprocessors
+    enough = t.HostOp(">=", (tiles * FULL[1], places * FULL[0]))
+    return enough, t.HostOp("<=", (tiles, t.HostNumber(INSTANCE_LIMIT)))
+
+
+def has_policy(streams: tuple[Stream, ...], target: Target) -> tuple[LaunchCondition, ...]:
+    """What holds where all streams are small enough to leave the L2 first."""
+    limit = t.HostNumber(target.evict_first_below)
+    return tuple(t.HostOp("<=", (stream.bytes, limit)) for stream in streams)
