@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tilec.emit.expressions import Renderer
-from tilec.emit.grid import decode, instance_loop
+from tilec.emit.grid import decode, instance_loop, shares
 from tilec.emit.primitives import closure
 from tilec.ir import kernel_ir as k
 from tilec.ir.symbolic import Sym, Var
@@ -25,6 +25,7 @@ struct Dimension { int x; };
 Dimension blockIdx, gridDim;
 inline float reciprocal_approx(float x) { return 1.0f / x; }
 inline void renew(int&) {}
+struct { int j_shares[4]; } shared;
 """
 
 
@@ -49,7 +50,8 @@ def _program(form: str, digits: int) -> Path:
     names = NAMES[len(NAMES) - digits :]
     render = Renderer({}, lambda sym: True, {})
     if "walked" in form:
-        lines = instance_loop(kernel, render, set(names), "fresh" not in form)
+        lines = shares(kernel, render)
+        lines += instance_loop(kernel, render, set(names), "fresh" not in form)
     else:
         lines = ["for (int number = 0; number < total; ++number) {"]
         lines += decode(kernel, render, set(names), "number")
