@@ -173,7 +173,7 @@ def concrete_launches(
         chosen: Launch | None = next(
             (a for a in step.launches if holds(a.condition, env, places)), None
         )
-        if chosen is None:
+        if chosen is None or _grid(chosen, env, multiprocessors) <= 0:
             continue
         for one in chosen.every:
             if one is not chosen and not holds(one.condition, env, places):
