@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tilec.compiler import compile_file
+from tilec.ir import asynchronous as a
+from tilec.ir import kernel_ir as k
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -33,3 +37,32 @@ def test_references_are_kept_where_scores_do_not_rise(path: Path, kernel: str, k
     variants: Any = found.manifest["targets"]["sm_90a"]
     assert "rotate" in variants[0]["schedule"]
     assert ("keep_references" in variants[0]["schedule"]) is keeps
+
+
+@pytest.mark.parametrize(
+    ("path", "kernel"), [(FORMS, "full"), (FORMS, "alibi"), (FORMS, "window"), (FORMS, "soft_cap")]
+)
+def test_sums_that_a_trip_rescales_stay_where_they_are(path: Path, kernel: str) -> None:
+    """Whether references are kept or not: a product adds to registers that live as long as the loop, without a copy in each trip."""
+    found = compile_file(str(path), kernel=kernel, archs=("sm_90a",), stop="kernel-ir").kernels[0]
+    low = found.lowered["sm_90a"][0]
+    (roles,) = (op for op in low.body if isinstance(op, a.Roles))
+    added = [
+        (op.target.name, declared)
+        for loop in _inside(roles.consumer)
+        if isinstance(loop, k.Loop)
+        for declared in [{x.fragment.name for x in _inside(loop.body) if isinstance(x, k.Declare)}]
+        for op in _inside(loop.body)
+        if isinstance(op, a.WarpgroupProduct) and not op.fresh
+    ]
+    assert added and all(name not in declared for name, declared in added)
+
+
+def _inside(ops: Any) -> Iterator[Any]:
+    """Ops and what is in them."""
+    for op in ops:
+        yield op
+        for part in fields(op):
+            value = getattr(op, part.name)
+            if isinstance(value, tuple):
+                yield from _inside(x for x in value if isinstance(x, k.Op))

@@ -381,8 +381,9 @@ def _updates(context: Context, op: t.Dot, carried: t.Carried) -> bool:
     if op.accumulate is not carried.entry or context.variant.asynchronous is None:
         return False
     value, last = op.out, carried.next
-    branch = context.definitions.defining.get(last.id)
-    if isinstance(branch, t.If) and branch.rare:
+    made = context.definitions.defining.get(last.id)
+    branch = made if isinstance(made, t.If) and made.rare else None
+    if branch is not None:
         (merge,) = (m for m in branch.merges if m.result is last)
         if merge.otherwise is not op.out:
             return False
