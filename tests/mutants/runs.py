@@ -31,6 +31,7 @@ from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import variant_sizes
 from tilec.runtime.verify import Bounds, Case, Tolerance, failures, interpreter_bounds, verify
 from tilec.source.diagnostics import TileError
+from tilec.syntax import ast
 from tilec.syntax.loading import load
 from tilec.toolchain.process import run_tool
 
@@ -38,7 +39,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
 UNOPTIMISED = ("-O0",)
 BATCH = 24
-MOST_RUNS = 12
+MOST_RUNS = 16
 OUTWARDS = (9, 20)
 """By how much ends of ranges are moved out of their tensor: part of a tile of 16, and more than one."""
 
@@ -135,6 +136,20 @@ def _moved(arrays: Mapping[str, Any], names: tuple[str, ...], outwards: int) -> 
     return found
 
 
+def _alternating(arrays: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Floats that are not a number in every other of the ranges that some arrays bound: what another range would take of them shows."""
+    found = dict(arrays)
+    for name in names:
+        bounds = arrays[name]
+        for other, array in arrays.items():
+            if array.dtype.kind in "iub" or array.shape[0] != bounds[-1]:
+                continue
+            found[other] = found[other].copy()
+            for begin, end in zip(bounds[1::2], bounds[2::2], strict=False):
+                found[other][begin:end] = np.nan
+    return found
+
+
 _Traffic = dict[tuple[str, str], int]
 
 
@@ -194,6 +209,8 @@ class Laboratory:
         files = load(path)
         syntax = find_kernel(files.main, subject.kernel)
         assert syntax is not None
+        clauses = tuple(c for c in syntax.clauses if not isinstance(c, ast.Check))
+        unchecked = replace(syntax, clauses=clauses)
         self.runs: dict[str, list[_Run]] = {}
         target = choose_target(self.kernel.plan, (9, 0))
         for sizes in self._sizes(target):
@@ -207,12 +224,15 @@ class Laboratory:
                 continue
             arrays = make_inputs(self.kernel.program, sizes.numbers, dict(sizes.scalars), 5)
             data = [arrays, _wide(arrays), _opposed(arrays), _bordered(arrays)]
+            said = [syntax] * len(data)
             if moved := self.subject.ranges:
                 # absent scores that count as 0 show where all others are far below
                 data += [_moved(_opposed(arrays), moved, by) for by in OUTWARDS]
-                data.append(_moved(arrays, moved, -INWARDS))
-            for given in data:
-                case = Case(self.kernel.program, files, syntax, sizes, given, 5)
+                data += [_moved(arrays, moved, -INWARDS), _alternating(arrays, moved)]
+                # a check clause may multiply what is not a number by 0
+                said = [syntax] * (len(data) - 1) + [unchecked]
+            for given, spoken in zip(data, said, strict=True):
+                case = Case(self.kernel.program, files, spoken, sizes, given, 5)
                 run = _Run(case, tuple(names), interpreter_bounds(case))
                 for name in names:
                     self.runs.setdefault(name, []).append(run)

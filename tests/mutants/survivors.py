@@ -63,6 +63,11 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "rows behind the bound are computed and not stored; no other row reads them",
     ),
     (
+        r"chunks one trip apart",
+        r"_paired: line \d+: trip$",
+        "there are as many slots as chunks: none waits for another, whichever trip it leaves in",
+    ),
+    (
         r"chunks three trips apart",
         r"trips$",
         "a chunk that has left leaves again: the same bytes to the same place",
@@ -116,8 +121,18 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "keys begin with a tile, so no row is in front of them; where a CTA has no key it has no query either and stores nothing",
     ),
     (
+        r"(branch < to <=|edges not cleared|edge end \+ 1)",
+        r"^packed_kernel: line 20: .*-BN\*j\.4 - lo ",
+        "redundant: a trip of the loop reads the values of the trip before, and only the last one, behind the loop, is cut; that one's is noticed",
+    ),
+    (
+        r"slot \+ 1",
+        r"^packed_kernel: line 20: v_tiles$",
+        "the slot whose edges the loop would clear if a tile in it were cut, which none is; those of products and behind the loop are noticed",
+    ),
+    (
         r"(guard (dropped|< to <=)|bound \+ 1)",
-        r"^packed_kernel: line (0: t5_end|56: StoreVector o_at if \(t5_at (<|>=) t5_(begin_)?end(_2)?\))$",
+        r"^packed_kernel(_any_out)?: line (0: t5_end|56: (StoreVector o_at|TileLoop t5 t9) if \(t5_at (<|>=) t5_(begin_)?end(_2)?\))$",
         "each end of a sequence's rows is asked twice, for the span and for the sums of its loop; without both (test_mutants.py) "
         "it is noticed",
     ),
