@@ -39,7 +39,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
 UNOPTIMISED = ("-O0",)
 BATCH = 24
-MOST_RUNS = 16
+MOST_RUNS = 20
 OUTWARDS = (9, 20)
 """By how much ends of ranges are moved out of their tensor: part of a tile of 16, and more than one."""
 

@@ -115,11 +115,12 @@ SUBJECTS = (
             {"B": 1, "H": 7, "S": 272, "T": 272},
             {
                 "B": 1,
-                "H": 13,
+                "H": 31,
                 "S": 136,
                 "T": 16,
-            },  # so few trips that rings of keys hold several instances
-            {"B": 1, "H": 9, "S": 128, "T": 128},  # as many trips as a ring has slots
+            },  # a trip for each of more instances than a ring has slots
+            {"B": 1, "H": 13, "S": 136, "T": 128},  # as many trips as a ring has slots
+            {"B": 1, "H": 9, "S": 128, "T": 128},  # the same in tiles of fewer rows
             {"B": 1, "H": 3, "S": 264, "T": 200},
             {"B": 1, "H": 1, "S": 900, "T": 931},
         ),
