@@ -40,6 +40,19 @@ def test_references_are_kept_where_scores_do_not_rise(path: Path, kernel: str, k
 
 
 @pytest.mark.parametrize(
+    ("columns", "keeps"), [(128, True), (224, True), (240, False), (256, False)]
+)
+def test_references_are_kept_where_registers_suffice(columns: int, keeps: bool) -> None:
+    """Beside wide sums what the rare branch reads would be spilled."""
+    path = ROOT / "samples" / "attention.tile"
+    found = compile_file(
+        str(path), defines={"D": str(columns)}, archs=("sm_90a",), stop="kernel-ir"
+    ).kernels[0]
+    variants: Any = found.manifest["targets"]["sm_90a"]
+    assert ("keep_references" in variants[0]["schedule"]) is keeps
+
+
+@pytest.mark.parametrize(
     ("path", "kernel"), [(FORMS, "full"), (FORMS, "alibi"), (FORMS, "window"), (FORMS, "soft_cap")]
 )
 def test_sums_that_a_trip_rescales_stay_where_they_are(path: Path, kernel: str) -> None:

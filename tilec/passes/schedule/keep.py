@@ -9,7 +9,7 @@
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
 what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
-that grows with the trip's number the maximum moves in every trip, and trips stay as they are.
+that grows with the trip's number the maximum moves in every trip, and trips stay as they are; so they do where registers are short.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.rising import rises
 from tilec.passes.uses import Definitions, operands
 
+MOST_WORDS = 160
+"""Registers that a loop's sums, a trip's tile and the operand packed of it may take in a thread of a warpgroup, which has 64 rows of each:
+what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
+176)."""
+
 _PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
 
@@ -35,7 +40,11 @@ class _Refused(Exception):
 
 
 def keep_references(
-    block: t.Block, found: tuple[Rescaling, ...], numbers: Numbers, origin: Mapping[int, int]
+    program: t.Program,
+    block: t.Block,
+    found: tuple[Rescaling, ...],
+    numbers: Numbers,
+    origin: Mapping[int, int],
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
     was."""
@@ -48,7 +57,7 @@ def keep_references(
             before = numbers.next
             try:
                 kept = _Loop(op, rescaling, numbers, origin)
-                if rises(kept.weight.tile, op, definitions):
+                if rises(kept.weight.tile, op, definitions) or kept.words(program) > MOST_WORDS:
                     raise _Refused
                 head, op = kept.kept()
             except _Refused:
@@ -95,6 +104,19 @@ class _Loop:
         self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
+
+    def words(self, program: t.Program) -> int:
+        """Registers of sums, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads."""
+
+        def columns(value: t.Value) -> int:
+            axis = value.type.axes[-1]
+            known = axis.capacity
+            return program.tile_number(axis.extent) if known is None else known
+
+        tiles = [c.entry for c in self.loop.carried if c.entry.type.rank == 2]
+        sums = sum(columns(v) for v in tiles if v.type.dtype == F32)
+        tile = columns(self.weight.tile)
+        return sums // 2 + tile // 2 + tile // 4
 
     def _root(self, value: t.Value) -> int:
         return self.origin.get(value.id, value.id)
