@@ -256,8 +256,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         """The arguments and results of the call behind this one."""
         with suppress(TileError):  # said when it is that call's turn
             calls = [(k, s) for k in self.compiled.kernels for s in self.cases(k)]
-            place = next(n for n, (k, s) in enumerate(calls) if k is kernel and s == sizes)
-            for other, of in calls[place + 1 : place + 2]:
+            here = [n for n, (k, s) in enumerate(calls) if k is kernel and s == sizes]
+            for other, of in [calls[n + 1] for n in here[:1] if n + 1 < len(calls)]:
                 check_call(other.plan, of)
                 if moved_bytes(other.plan, of) <= MOST_AHEAD:
                     case = self._case(other, of)
