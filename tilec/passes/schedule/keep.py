@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32
+from tilec.ir.facts import Facts
 from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
@@ -40,10 +41,10 @@ class _Refused(Exception):
 
 
 def keep_references(
-    program: t.Program,
     block: t.Block,
     found: tuple[Rescaling, ...],
     numbers: Numbers,
+    facts: Facts,
     origin: Mapping[int, int],
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
@@ -57,7 +58,7 @@ def keep_references(
             before = numbers.next
             try:
                 kept = _Loop(op, rescaling, numbers, origin)
-                if rises(kept.weight.tile, op, definitions) or kept.words(program) > MOST_WORDS:
+                if rises(kept.weight.tile, op, definitions, facts) or kept.words() > MOST_WORDS:
                     raise _Refused
                 head, op = kept.kept()
             except _Refused:
@@ -105,13 +106,15 @@ class _Loop:
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
 
-    def words(self, program: t.Program) -> int:
-        """Registers of sums, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads."""
+    def words(self) -> int:
+        """Registers of sums, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads. Raises _Refused where an axis
+        has no bound."""
 
         def columns(value: t.Value) -> int:
-            axis = value.type.axes[-1]
-            known = axis.capacity
-            return program.tile_number(axis.extent) if known is None else known
+            known = value.type.axes[-1].capacity
+            if known is None:
+                raise _Refused
+            return known
 
         tiles = [c.entry for c in self.loop.carried if c.entry.type.rank == 2]
         sums = sum(columns(v) for v in tiles if v.type.dtype == F32)

@@ -9,15 +9,13 @@ A row's reference would move in most of such trips, in the rare branch of its wa
 from __future__ import annotations
 
 from tilec.ir import tile_ir as t
-from tilec.ir.symbolic import Var
+from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym, Var
 from tilec.passes.interior import affine, difference_of
 from tilec.passes.uses import Definitions, operands
 
-_LARGE = 4096
-_TILE = 128
 
-
-def rises(tile: t.Value, loop: t.For, definitions: Definitions) -> bool:
+def rises(tile: t.Value, loop: t.For, definitions: Definitions, facts: Facts) -> bool:
     """Whether a tile of scores is made of numbers that count the loop's index, or of masks that hold from some index on."""
     waiting, seen = [tile.id], {tile.id}
     while waiting:
@@ -31,8 +29,7 @@ def rises(tile: t.Value, loop: t.For, definitions: Definitions) -> bool:
         if isinstance(op, t.Elementwise) and op.out.type.rank == 2:
             found = difference_of(op, definitions)
             if found is not None and loop.index in found.base.variables:
-                first, second = (_at(found.base.evaluate, loop.index, n) for n in (0, 1))
-                if second > first:
+                if _step(found.base, loop.index, facts) > 0:
                     return True
                 continue
         for value in operands(op):
@@ -42,12 +39,7 @@ def rises(tile: t.Value, loop: t.For, definitions: Definitions) -> bool:
     return False
 
 
-def _at(evaluate, index: Var, number: int) -> int:  # type: ignore[no-untyped-def]
-    """A number of a trip at large sizes."""
-
-    def known(var: Var) -> int:
-        if var == index:
-            return number
-        return {"dim": _LARGE, "tile": _TILE}.get(var.kind, 0)
-
-    return int(evaluate(known))
+def _step(number: Sym, index: Var, facts: Facts) -> int:
+    """By how much a number of one trip is less than the next one's; 0 where that is not the same in all trips."""
+    following = number.substitute({index: Sym.of(index) + 1}.get)
+    return facts.numeric(following - number).constant or 0

@@ -45,7 +45,7 @@ def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
     if rotated:
         steps.append("rotate")
         if folded:
-            body, kept = keep_references(program, body, rescaling, numbers, origin)
+            body, kept = keep_references(body, rescaling, numbers, facts, origin)
             steps += ["keep_references"] * kept
         steps.append("rows_first")
         body = rows_first(body)
