@@ -16,6 +16,7 @@ from tilec.ir.dtypes import BOOL, F32
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords
 from tilec.passes.lower.context import Context
+from tilec.passes.lower.rarely import any_lane, any_of
 
 NEAR = {"tanh": 0.55}
 """Below which size of its argument a function is what its primitive of that name with `_near` is."""
@@ -52,14 +53,8 @@ def hold_near(context: Context, op: t.Op, coords: Coords, name: str) -> bool:
     size = k.Apply("abs", (body.value(op.args[0], coords),), F32)
     top = k.Apply("max", (k.Element(largest, F32), size), F32)
     body.finish(Guards(), [k.Assign(largest, top)], [], op.span)
-    far = k.Fragment(context.names.unique("far"), BOOL, ())
     beyond = k.Apply("ge", (k.Element(largest, F32), k.Literal_(NEAR[op.op], F32)), BOOL)
-    either = k.Assign(far, k.Apply("or", (k.Element(far, BOOL), beyond), BOOL))
-    context.out += [
-        k.Declare(far, k.Literal_(False, BOOL), span=op.span),
-        k.TileLoop(rows, (), (k.Elements((), (either,)),), span=op.span),
-    ]
-    condition = k.Apply("any_lane", (k.Element(far, BOOL),), BOOL)
+    condition = any_lane(any_of(context, "far", Body(context, rows), beyond, op.span))
     there = _walk(context, op, coords, held, op.op)
     near = _walk(context, op, coords, held, f"{op.op}_near")
     context.out.append(k.IfAnyLane(condition, there, near, span=op.span))

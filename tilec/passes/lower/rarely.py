@@ -20,6 +20,7 @@ from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, hold_in
 from tilec.passes.lower.choices import Chosen, chosen_rows, is_rare, measured, row_of
 from tilec.passes.lower.context import Context
+from tilec.source.text import Span
 
 SELECTING = frozenset({"max", "min"})
 """Reductions whose result is one of their elements."""
@@ -65,7 +66,7 @@ def vote(context: Context, reduce: t.Reduce, partial: k.Fragment) -> None:
     if kept is not None:
         context.fragments[reduce.out.id] = kept
     name = context.names.unique("rare")
-    context.out.append(k.Let(name, BOOL, _any_lane(held), span=op.span))
+    context.out.append(k.Let(name, BOOL, any_lane(held), span=op.span))
     context.rare[op.out.id] = k.Local(name, BOOL)
 
 
@@ -78,7 +79,7 @@ def subtract_rarely(
     before = context.fragments.get(tile.id)
     fragment = hold_in(context, tile, tile, coords, name)
     rare = context.rare.get(op.out.id)
-    condition = rare if rare is not None else _any_lane(_any_row(context, op))
+    condition = rare if rare is not None else any_lane(_any_row(context, op))
     chosen = context.choices.get(op.out.id, Chosen())
     context.early |= chosen.inner | {row.id for row in chosen.rows}
     context.usual = chosen.usual
@@ -105,8 +106,19 @@ def subtract_rarely(
     context.out.append(k.IfAnyLane(condition, then, span=op.span))
 
 
-def _any_lane(held: k.Expr) -> k.Expr:
+def any_lane(held: k.Expr) -> k.Expr:
+    """Whether a condition holds in one of a warp's lanes."""
     return k.Apply("any_lane", (held,), BOOL)
+
+
+def any_of(context: Context, name: str, walk: Body, answer: k.Expr, span: Span) -> k.Expr:
+    """Whether `answer`, an expression of `walk`, holds for one of the elements of a thread: the walk is emitted."""
+    found = k.Fragment(context.names.unique(name), BOOL, ())
+    context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=span))
+    held = k.Element(found, BOOL)
+    either = k.Apply("or", (held, answer), BOOL)
+    walk.finish(Guards(), [k.Assign(found, either)], [], span)
+    return held
 
 
 def _any_row(context: Context, op: t.Elementwise) -> k.Expr:
@@ -121,9 +133,6 @@ def _any_row(context: Context, op: t.Elementwise) -> k.Expr:
     if asked is not condition:
         own = tuple(along for along in own if along is not None)
     rows = Body(context, context.ordered(own))
-    found = k.Fragment(context.names.unique("any_far"), BOOL, ())
-    context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=op.span))
-    held = k.Element(found, BOOL)
     size = measured(context.definitions, asked)
     if size is None:
         answer = rows.value(asked, own)
@@ -132,9 +141,7 @@ def _any_row(context: Context, op: t.Elementwise) -> k.Expr:
         value = bound.args[2]
         absolute = k.Apply("abs", (rows.value(value, own),), value.type.dtype)
         answer = k.Apply("ge", (absolute, rows.value(limit, own)), BOOL)
-    either = k.Apply("or", (held, answer), BOOL)
-    rows.finish(Guards(), [k.Assign(found, either)], [], op.span)
-    return held
+    return any_of(context, "any_far", rows, answer, op.span)
 
 
 def _assign(

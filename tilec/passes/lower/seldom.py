@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, hold_in
 from tilec.passes.lower.context import Context, converted
 from tilec.passes.lower.left import is_packed, pack_left
 from tilec.passes.lower.questions import coords_for
+from tilec.passes.lower.rarely import any_lane, any_of
 
 
 def announce_joint(context: Context, ops: list[t.Op]) -> None:
@@ -117,14 +117,11 @@ def _overwrite(context: Context, merge: t.Merge, home: k.Fragment) -> list[k.Op]
 def _any_row(context: Context, op: t.If) -> k.Expr:
     """Whether the condition holds for a row of the warp."""
     coords = context.loop_axes(op.condition)
-    found = k.Fragment(context.names.unique(f"any_{op.condition.name or 'row'}"), BOOL, ())
-    context.out.append(k.Declare(found, k.Literal_(False, BOOL), span=op.span))
     body = Body(context, context.ordered(coords))
     body.count(op.condition)
     answer = body.value(op.condition, coords)
-    either = k.Apply("or", (k.Element(found, BOOL), answer), BOOL)
-    body.finish(Guards(), [k.Assign(found, either)], [], op.span)
-    return k.Apply("any_lane", (k.Element(found, BOOL),), BOOL)
+    name = f"any_{op.condition.name or 'row'}"
+    return any_lane(any_of(context, name, body, answer, op.span))
 
 
 def packs_too(
