@@ -69,9 +69,7 @@ def instance_loop(
 ) -> list[str]:
     """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
     `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
-    number, first, step = "item", "static_cast<int>(blockIdx.x)", "static_cast<int>(gridDim.x)"
-    if kernel.cluster > 1:
-        first, step = f"{first} / {kernel.cluster}", f"{step} / {kernel.cluster}"
+    number, first, step = "item", _worker(kernel), _workers(kernel)
     walked, words, tail = _of_clusters(kernel, words)
     grid, instances = walked.grid, walked.instances
     divisors: dict[str, str] = {}
@@ -124,14 +122,21 @@ def _anew(divisors: dict[str, str]) -> list[str]:
 
 def first_instance(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
     """Lines that declare the trip numbers among `words` of the first instance of a CTA, or of its cluster, of those that are dealt out."""
-    number = "static_cast<int>(blockIdx.x)"
-    if kernel.cluster > 1:
-        number += f" / {kernel.cluster}"
     walked, words, tail = _of_clusters(kernel, words)
     divisors: dict[str, str] = {}
-    lines = decode(walked, render, words, number, divisors=divisors)
+    lines = decode(walked, render, words, _worker(kernel), divisors=divisors)
     made = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
     return [*made, *lines, *tail]
+
+
+def _worker(kernel: k.Kernel) -> str:
+    """The number of a CTA, or of its cluster."""
+    return "static_cast<int>(blockIdx.x)" + (f" / {kernel.cluster}" if kernel.cluster > 1 else "")
+
+
+def _workers(kernel: k.Kernel) -> str:
+    """How many CTAs, or clusters of them, there are."""
+    return "static_cast<int>(gridDim.x)" + (f" / {kernel.cluster}" if kernel.cluster > 1 else "")
 
 
 def _of_clusters(kernel: k.Kernel, words: Collection[str]) -> tuple[k.Kernel, set[str], list[str]]:
@@ -169,8 +174,7 @@ def shares(kernel: k.Kernel, render: Renderer) -> list[str]:
     grid = _of_clusters(kernel, ())[0].grid
     if not grid or not grid[-1].uneven:
         return []
-    workers = "static_cast<int>(gridDim.x)" + (f" / {kernel.cluster}" if kernel.cluster > 1 else "")
-    counts = f"{workers}, {_counts(grid, render)}"
+    counts = f"{_workers(kernel)}, {_counts(grid, render)}"
     return [f"store_shares(shared.{kernel.grid[-1].name}{SHARES}, uneven_shares({counts}));"]
 
 

@@ -95,7 +95,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         self._entries: dict[str, tuple[str, ...]] = {}
         self._builders = ThreadPoolExecutor(min(cores(), MOST_BUILDERS))
         self._building: dict[tuple[str, ...], Future[Built]] = {}
-        self._ahead: list[tuple[str, CallSizes, Case, Bounds]] = []
+        self._ahead: tuple[str, CallSizes, Case, Bounds] | None = None
         self._said: set[Diagnostic] = set()
         self._flush: bench.CacheFlush | None = None
         self._energy: EnergyCounter | None = None
@@ -245,10 +245,9 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
 
     def _oracle(self, kernel: CompiledKernel, sizes: CallSizes) -> tuple[Case, Bounds]:
         """The arguments of a call and what it must give, which may have been prepared."""
-        while self._ahead:
-            name, of, case, bounds = self._ahead.pop()
-            if (name, of) == (kernel.name, sizes):
-                return case, bounds
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[:2] == (kernel.name, sizes):
+            return ahead[2:]
         case = self._case(kernel, sizes)
         return case, interpreter_bounds(case)
 
@@ -261,7 +260,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
                 check_call(other.plan, of)
                 if moved_bytes(other.plan, of) <= MOST_AHEAD:
                     case = self._case(other, of)
-                    self._ahead = [(other.name, of, case, interpreter_bounds(case))]
+                    self._ahead = other.name, of, case, interpreter_bounds(case)
 
     def _start(self, names: tuple[str, ...]) -> Future[Built]:
         """The build of entry points, begun if it was not yet."""
