@@ -21,11 +21,13 @@ from tilec.passes.uses import Definitions
 
 @dataclass(frozen=True)
 class Interior:
-    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there."""
+    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there, `whole` those of loaded tiles
+    whose spans end behind them."""
 
     first: Sym
     end: Sym
     holds: frozenset[int]
+    whole: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,9 @@ def find_interior(
     floor: Floor | None = None,
 ) -> Interior | None:
     """The interior of a loop, for the rows from `floor` on; None where nothing is masked or nothing can be said."""
-    conditions: list[tuple[Sym, int | None]] = []
+    conditions: list[tuple[Sym, int]] = []
+    loaded: set[int] = set()
+    unclear: set[int] = set()
     for op in loop.body.ops:
         if isinstance(op, t.Elementwise):
             least = least_difference(op, definitions, program, floor)
@@ -164,19 +168,22 @@ def find_interior(
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):
             for term in op.access.terms:
-                if (
-                    isinstance(term, t.AtSpan)
-                    and loop.index in term.start.variables
-                    and term.hi is not None
-                ):
-                    whole = facts.numeric(term.hi - term.start - term.extent)
-                    if not facts.prove_nonnegative(whole):
-                        conditions.append((whole, None))
+                if not isinstance(term, t.AtSpan) or term.hi is None:
+                    continue
+                whole = facts.numeric(term.hi - term.start - term.extent)
+                if facts.prove_nonnegative(whole):
+                    continue
+                if loop.index in term.start.variables:
+                    conditions.append((whole, op.out.id))
+                    loaded.add(op.out.id)
+                else:
+                    unclear.add(op.out.id)
     first, end = [Sym.of(0)], [loop.trips]
     holds: set[int] = set()
     for least, number in dict.fromkeys(conditions):
         slope = _slope(least, loop.index)
         if slope is None or slope == 0:
+            unclear.add(number)
             continue
         rest = least.substitute(lambda v: Sym.of(0) if v == loop.index else None)
         if slope < 0:
@@ -184,11 +191,12 @@ def find_interior(
             end.append(rest // -slope + 1)
         else:
             first.append((slope - 1 - rest) // slope)
-        if number is not None:
-            holds.add(number)
+        holds.add(number)
     if len(end) == 1 and len(first) == 1:
         return None
-    return Interior(sym_max(first), sym_min(end), frozenset(holds))
+    whole = frozenset(loaded - unclear)
+    least, most = (list(dict.fromkeys(bounds)) for bounds in (first, end))
+    return Interior(sym_max(least), sym_min(most), frozenset(holds - loaded), whole)
 
 
 def _slope(sym: Sym, index: Var) -> int | None:

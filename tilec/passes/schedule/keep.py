@@ -22,10 +22,11 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
+from tilec.ir.symbolic import Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
-from tilec.passes.schedule.rising import rises
+from tilec.passes.schedule.rising import begins_late, trend
 from tilec.passes.uses import Definitions, operands
 
 MOST_WORDS = 160
@@ -46,9 +47,10 @@ def keep_references(
     numbers: Numbers,
     facts: Facts,
     origin: Mapping[int, int],
+    turned: frozenset[Var] = frozenset(),
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
-    was."""
+    was. `turned`: indices of loops that run backwards, whose masks begin where the program's end."""
     ops: list[t.Op] = []
     done = False
     definitions = Definitions.of(block)
@@ -58,7 +60,11 @@ def keep_references(
             before = numbers.next
             try:
                 kept = _Loop(op, rescaling, numbers, origin)
-                if rises(kept.weight.tile, op, definitions, facts) or kept.words() > MOST_WORDS:
+                tile = kept.weight.tile
+                rises = trend(tile, op, definitions, facts) > 0
+                if op.index not in turned:
+                    rises |= begins_late(tile, op, definitions, facts)
+                if rises or kept.words() > MOST_WORDS:
                     raise _Refused
                 head, op = kept.kept()
             except _Refused:
