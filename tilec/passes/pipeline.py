@@ -51,6 +51,7 @@ from tilec.passes import (
     synchronize,
     tickets,
     topk,
+    turning,
     warp_fit,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -165,11 +166,12 @@ def run(
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:
             variants = ProductAssignment(
-                program, nest, axes, placement, target, candidate, products, bool(forms)
+                program, nest, axes, placement, target, candidate, products, _take_all(forms)
             ).variants()
         snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
         warnings += rereads(nest, axes, placement, variants)
         launches: list[Launch] = []
+        copying: dict[copies.Copy, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
@@ -219,12 +221,14 @@ def run(
                 launch = replace(launch, before=(*launch.before, drawn))
             if variant.copies is not None:
                 copied.append(variant.copies)
-                for n, copy in enumerate(variant.copies.rows):
-                    last = "_".join(p for p in ("" if n == 0 else str(n + 1), suffix) if p)
-                    first, one = copies.copying(program, copy, base, last, spell)
-                    kernels.append(first)
-                    programs.append(program)
-                    launch = replace(launch, before=(*launch.before, one))
+                for copy in variant.copies.rows:
+                    if copy not in copying:
+                        n = len(copying) + 1
+                        last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
+                        first, copying[copy] = copies.copying(program, copy, base, last, spell)
+                        kernels.append(first)
+                        programs.append(program)
+                    launch = replace(launch, before=(*launch.before, copying[copy]))
             launches.append(launch)
             own = None if form.program is program else form.program.tiles
             described.append(
@@ -266,6 +270,11 @@ def run(
         spare,
         tuple(copied),
     )
+
+
+def _take_all(forms: list[_Form]) -> bool:
+    """Whether forms of warpgroups take all calls of aligned operands; those with copies do not."""
+    return any(form.variant.copies is None for form in forms)
 
 
 @dataclass(frozen=True)
@@ -339,16 +348,39 @@ def _asynchronous(
         return [], ""
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
+    forms, reason = _warpgroups(program, nest, target, candidate, None, snapshot)
+    turned = None if forms else turning.turn(program, nest)
+    if turned is not None:
+        snapshot("turn", replace(turned.program, nests=(turned.nest,)))
+        forms, reason = _warpgroups(
+            turned.program, turned.nest, target, candidate, turned, snapshot
+        )
+    return forms, reason
+
+
+def _warpgroups(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    turned: turning.Turned | None,
+    snapshot: Snapshot,
+) -> tuple[list[_Form], str]:
+    """The same of a nest as it stands; `turned`: where operands of it have been."""
     scheduled = schedule(program, nest)
     snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        products = plan_products(nest, axes, target, candidate.warps, "auto", scheduled.origin)
+        chained = (8, 16) if turned is not None else (16,)
+        products = plan_products(
+            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained
+        )
         assert products is not None
         assignment = AsynchronousAssignment(
             program, nest, axes, placement, target, candidate, products
         )
+        assignment.turned = turned
         variants = assignment.asynchronous_variants(scheduled.origin)
     except Unsuited as reason:
         return [], str(reason)

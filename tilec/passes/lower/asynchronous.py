@@ -490,7 +490,9 @@ class Roles:
         buffer = self.buffers[operand.source.id]
         begin, end, condition = self.ragged(operand, first, last)
         tile = self.tile(operand)
-        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
+        assert operand.load is not None
+        interleaved = operand.load.access.tensor in self.form.interleaved
+        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, interleaved, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
 
     def tile(self, operand: Staged) -> k.TileAddress:

@@ -1,0 +1,321 @@
+"""Copies of 8-bit operands that lie across: warpgroups read these with the consumed axis last in memory, and nowhere else.
+
+    acc += p @ load v[b, j, :]      ->      v_columns[b, n, j] = v[b, j, n]                 a launch in front
+                                            acc += p @ (load v_columns[b, :, j]).T
+
+Rows of a copy begin at multiples of 16 bytes, with zeros behind their last element. Where the left operand is made from another
+product's accumulators, a thread has two neighbouring columns of each eight, and the instruction wants four of it side by side. What is
+added up may come in any order, so the copy is *interleaved*: of each 16 elements of a row the instruction finds in place 4t + r the one
+with number 8 (r / 2) + 2t + r % 2, and both sides mean the same column by a place.
+
+This is tried where a nest does not take the form of warpgroups as it is. Whether it pays is a comparison in the launcher, as for other
+copies (`copies`): a call without a workspace takes products of warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir import window_ops as w
+from tilec.ir.dtypes import I32, I64, U32, DType
+from tilec.ir.facts import Facts
+from tilec.ir.launch import AllOf, IntegerArgument, Launch, PointerArgument, product
+from tilec.ir.symbolic import Sym, Var, ceildiv
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.placement import from_memory
+from tilec.passes.products import origin_of
+from tilec.passes.schedule.clone import Numbers
+from tilec.passes.uses import Definitions, all_ops
+
+TILE = 128
+"""Rows and columns of a CTA's tile."""
+THREADS = 256
+"""Each has 16 rows of four columns."""
+GROUP = 16
+"""Elements within which an interleaved row is exchanged, and of which rows have whole numbers: 16 bytes."""
+
+
+@dataclass(frozen=True)
+class TurnedCopy:
+    """A dense tensor with `dims`, of which the last counts columns and number `row` counts rows, and the temp to which it is copied: the
+    other dims, then columns, then rows."""
+
+    tensor: str
+    temp: str
+    dtype: DType
+    dims: tuple[Sym, ...]
+    row: int
+    interleaved: bool
+
+    @property
+    def condition(self) -> AllOf:
+        """It is copied in every call that this is for."""
+        return AllOf(())
+
+    @property
+    def rows(self) -> Sym:
+        """Rows, which are the consumed axis."""
+        return self.dims[self.row]
+
+    @property
+    def columns(self) -> Sym:
+        """Columns."""
+        return self.dims[-1]
+
+    @property
+    def padded(self) -> Sym:
+        """Elements of a row of the copy."""
+        return ceildiv(self.rows, GROUP) * GROUP
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The dims beside rows and columns."""
+        return tuple(n for n in range(len(self.dims) - 1) if n != self.row)
+
+    @property
+    def turned(self) -> tuple[Sym, ...]:
+        """The dims of the copy."""
+        return (*(self.dims[n] for n in self.others), self.columns, self.padded)
+
+    @property
+    def place(self) -> t.Tensor:
+        """The temp as a piece of the workspace."""
+        return t.Tensor(self.temp, self.dtype, (product(self.turned),), "temp")
+
+    @property
+    def elements(self) -> Sym:
+        """How many are copied."""
+        return product(self.dims)
+
+    @property
+    def needed(self) -> Sym:
+        """1: it is always copied."""
+        return Sym.of(1)
+
+    @property
+    def grid(self) -> Sym:
+        """CTAs."""
+        return product((*(self.dims[n] for n in self.others), *self._tiles))
+
+    @property
+    def _tiles(self) -> tuple[Sym, Sym]:
+        return ceildiv(self.columns, TILE), ceildiv(self.padded, TILE)
+
+    @property
+    def where(self) -> str:
+        """In which calls, for the manifest."""
+        return "always"
+
+    @property
+    def to(self) -> str:
+        """To where, for the manifest."""
+        order = ", neighbours in pairs of four" if self.interleaved else ""
+        return f"the workspace, the consumed axis last{order}"
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A program and one of its nests, with operands that lie across loaded from their copies."""
+
+    program: t.Program
+    nest: t.Nest
+    copies: tuple[TurnedCopy, ...]
+
+    @property
+    def interleaved(self) -> frozenset[str]:
+        """The temps whose rows are."""
+        return frozenset(copy.temp for copy in self.copies if copy.interleaved)
+
+
+def turn(program: t.Program, nest: t.Nest) -> Turned | None:
+    """The nest with copies of all 8-bit operands that lie across; None where it has none, or one that cannot be copied."""
+    definitions = Definitions.of(nest.body)
+    found: dict[int, tuple[t.Load, bool]] = {}
+    for op in all_ops(nest.body):
+        if not isinstance(op, t.Dot) or op.a.type.rank != 2:
+            continue
+        left, _ = origin_of(op.a, 1, definitions)
+        for value, axis in ((op.a, 1), (op.b, 0)):
+            base, consumed = origin_of(value, axis, definitions)
+            load = definitions.defining.get(base.id)
+            if consumed != 0 or base.type.dtype.bits != 8 or not isinstance(load, t.Load):
+                continue
+            chained = value is op.b and not from_memory(left, definitions)
+            if found.setdefault(base.id, (load, chained))[1] != chained:
+                return None
+    if not found:
+        return None
+    written = {
+        op.access.tensor for op in all_ops(nest.body) if isinstance(op, t.Store | t.Atomic)
+    }
+    facts = Facts.of(program)
+    copies: dict[int, TurnedCopy] = {}
+    for number, (load, chained) in found.items():
+        copy = _copy(program, load, chained, facts)
+        if copy is None or load.access.tensor in written:
+            return None
+        if not _consumed_alone(number, definitions):
+            return None
+        copies[number] = copy
+    others = program.nests
+    numbers = Numbers((*others, nest))
+    body = t.Block(tuple(_rewritten(nest.body.ops, copies, numbers, program, facts)))
+    turned = replace(nest, body=body)
+    temps = {
+        copy.temp: t.Tensor(copy.temp, copy.dtype, copy.turned, "temp") for copy in copies.values()
+    }
+    return Turned(
+        replace(program, tensors=(*program.tensors, *temps.values())),
+        turned,
+        tuple(dict.fromkeys(copies.values())),
+    )
+
+
+def _copy(program: t.Program, load: t.Load, chained: bool, facts: Facts) -> TurnedCopy | None:
+    """The copy of a load's tensor; None where it is gathered, has strides, or another role."""
+    tensor, access = program.tensor(load.access.tensor), load.access
+    if access.view is not None or access.pointwise or tensor.strides is not None:
+        return None
+    if tensor.role not in ("input", "temp") or len(tensor.dims) > 5:
+        return None
+    spans = [n for n, term in enumerate(access.terms) if isinstance(term, t.AtSpan | t.AtAll)]
+    scalars = [n for n, term in enumerate(access.terms) if isinstance(term, t.AtScalar)]
+    if len(spans) != 2 or len(spans) + len(scalars) != len(tensor.dims):
+        return None
+    if spans[1] != len(tensor.dims) - 1:
+        return None
+    end = "pairs" if chained else "columns"
+    own = "" if spans[0] == len(tensor.dims) - 2 else f"_{spans[0]}"
+    name = f"{tensor.name}_{end}{own}"
+    while name in program.names:
+        name += "_copy"
+    dims = tuple(map(facts.numeric, tensor.dims))
+    return TurnedCopy(tensor.name, name, tensor.dtype, dims, spans[0], chained)
+
+
+def _consumed_alone(number: int, definitions: Definitions) -> bool:
+    """Whether a value is nothing but an operand of products, which all consume its rows."""
+    value = definitions.values[number]
+    ways = [(value, 0)]
+    while ways:
+        value, rows = ways.pop()
+        for user in definitions.users[value.id]:
+            match user:
+                case t.Rearrange() if user.out.type.rank == 2 and None not in user.axes:
+                    ways.append((user.out, user.axes.index(rows)))
+                case t.Dot():
+                    if user.accumulate is value:
+                        return False
+                    if (user.a is value and rows != 1) or (user.b is value and rows != 0):
+                        return False
+                case _:
+                    return False
+    return True
+
+
+def _rewritten(
+    ops: Sequence[t.Op],
+    copies: Mapping[int, TurnedCopy],
+    numbers: Numbers,
+    program: t.Program,
+    facts: Facts,
+) -> Iterator[t.Op]:
+    def inside(block: t.Block) -> t.Block:
+        return t.Block(tuple(_rewritten(block.ops, copies, numbers, program, facts)))
+
+    for op in ops:
+        match op:
+            case t.For():
+                yield replace(op, body=inside(op.body))
+            case t.If():
+                yield replace(op, then=inside(op.then), otherwise=inside(op.otherwise))
+            case t.Load() if op.out.id in copies:
+                yield from _turned_load(op, copies[op.out.id], numbers, program, facts)
+            case _:
+                yield op
+
+
+def _turned_load(
+    op: t.Load, copy: TurnedCopy, numbers: Numbers, program: t.Program, facts: Facts
+) -> Iterator[t.Op]:
+    """The same tile from the copy, transposed. Bounds of its rows that are the tensor's own need no asking: there are zeros."""
+    terms = op.access.terms
+    rows = terms[copy.row]
+    if isinstance(rows, t.AtSpan):
+        dim = program.tensor(op.access.tensor).dims[copy.row]
+        if rows.hi is not None and facts.prove_nonnegative(rows.hi - dim):
+            rows = replace(rows, hi=None)
+        if rows.lo is not None and facts.prove_nonnegative(-rows.lo):
+            rows = replace(rows, lo=None)
+    access = t.Access(copy.temp, (*(terms[n] for n in copy.others), terms[-1], rows))
+    first, second = op.out.type.axes
+    value = numbers.fresh(op.out, replace(op.out.type, axes=(second, first)))
+    yield t.Load(access, outs=(value,), span=op.span)
+    yield t.Rearrange(value, (1, 0), outs=op.outs, span=op.span)
+
+
+# ------------------------------------------------------------------------------------------- kernel
+
+
+def turning(
+    program: t.Program, copy: TurnedCopy, base: str, suffix: str, spell: Spelling
+) -> tuple[k.Kernel, Launch]:
+    """The kernel that makes a copy, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    names = Names(spell)
+    for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
+        names.unique(word)
+    buffer = names.unique("turned")
+    digits = [k.GridDigit(names.unique(f"at_{n}"), copy.dims[n]) for n in copy.others]
+    column, row = names.unique("column_tile"), names.unique("row_tile")
+    columns, rows = (ceildiv(extent, TILE) for extent in (copy.columns, copy.padded))
+    digits += [k.GridDigit(column, columns), k.GridDigit(row, rows)]
+    needed = sorted({var for dim in copy.dims for var in dim.variables})
+    arguments = (
+        PointerArgument(copy.tensor),
+        PointerArgument(copy.temp),
+        *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in needed),
+    )
+    strides = t.Tensor("", copy.dtype, copy.dims, "input").row_major
+    turned = t.Tensor("", copy.dtype, copy.turned, "input").row_major
+    source = target = Sym.of(0)
+    for n, place in enumerate(copy.others):
+        at = Sym.of(Var(digits[n].name, "local"))
+        source = source + at * strides[place]
+        target = target + at * turned[n]
+    body = w.TurnTile(
+        spell(copy.tensor),
+        spell(copy.temp),
+        buffer,
+        copy.dtype,
+        k.Index(source, I64, wide=True),
+        k.Index(target, I64, wide=True),
+        k.Index(strides[copy.row], I64, wide=True),
+        k.Index(copy.rows, I32),
+        k.Index(copy.columns, I32),
+        k.Index(copy.padded, I32),
+        k.Index(Sym.of(Var(row, "local")) * TILE, I32),
+        k.Index(Sym.of(Var(column, "local")) * TILE, I32),
+        copy.interleaved,
+    )
+    kernel = k.Kernel(
+        "_".join(word for word in (base, "kernel_turn", suffix) if word),
+        f"{base}_turn_body",
+        THREADS,
+        1,
+        1,
+        (),
+        arguments,
+        ((copy.tensor, copy.dtype, False), (copy.temp, copy.dtype, True)),
+        tuple(digits),
+        copy.grid,
+        (),
+        (k.SharedBuffer(buffer, U32, TILE * TILE // 4, "a tile by columns", vector=4),),
+        (),
+        (body,),
+        tuple((var, spell(var.name)) for var in needed),
+    )
+    return kernel, Launch(kernel.name, copy.condition, copy.grid, THREADS, arguments)
