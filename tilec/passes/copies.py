@@ -30,7 +30,7 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.requirements import INSTANCE_LIMIT
-from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
@@ -202,7 +202,7 @@ def _priced(
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
-    work = _work(nest, dots, Facts.of(program))
+    work = _work(nest, dots, Facts.of(program), any(isinstance(c, TurnedCopy) for c in copies))
     if work is None:
         return None
     trips, macs = work
@@ -221,16 +221,21 @@ def _priced(
     return Copies(copies, cost, trips)
 
 
-def _work(nest: t.Nest, dots: Collection[t.Dot], facts: Facts) -> tuple[Sym, int] | None:
+def _work(
+    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool
+) -> tuple[Sym, int] | None:
     """The trips that products make in all instances, counted in those of the smallest one, and its multiply-adds; None where that
-    depends on more than sizes."""
+    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does."""
+    between = {digit.index: (digit.trips - 1) // 2 for digit in nest.grid} if middle else {}
     definitions = Definitions.of(nest.body)
     counted: list[tuple[Sym, int]] = []
     for dot in dots:
         trips = product(tuple(digit.trips for digit in nest.grid))
         for loop in definitions.loops[dot.out.id]:
             if isinstance(loop, t.For):
-                trips = trips * loop.trips
+                # where there are none, the number of trips may be negative
+                own = loop.trips.substitute(between.get)
+                trips = trips * (sym_max([own, 0]) if middle else own)
         trips = facts.numeric(trips)
         if any(var.kind != "dim" for var in trips.variables):
             return None

@@ -161,15 +161,16 @@ def turn(program: t.Program, nest: t.Nest) -> Turned | None:
         if not _consumed_alone(number, definitions):
             return None
         copies[number] = copy
-    others = program.nests
-    numbers = Numbers((*others, nest))
+    numbers = Numbers((*program.nests, nest))
     body = t.Block(tuple(_rewritten(nest.body.ops, copies, numbers, program, facts)))
     turned = replace(nest, body=body)
     temps = {
         copy.temp: t.Tensor(copy.temp, copy.dtype, copy.turned, "temp") for copy in copies.values()
     }
+    # the ids that are taken are those of the nests of a program
+    nests = tuple(turned if other.grid == nest.grid else other for other in program.nests)
     return Turned(
-        replace(program, tensors=(*program.tensors, *temps.values())),
+        replace(program, tensors=(*program.tensors, *temps.values()), nests=nests),
         turned,
         tuple(dict.fromkeys(copies.values())),
     )
