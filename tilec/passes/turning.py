@@ -22,7 +22,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32, I64, U32, DType
 from tilec.ir.facts import Facts
-from tilec.ir.launch import AllOf, IntegerArgument, Launch, PointerArgument, product
+from tilec.ir.launch import AllOf, Argument, IntegerArgument, Launch, PointerArgument, product
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.names import Names, Spelling
@@ -149,9 +149,7 @@ def turn(program: t.Program, nest: t.Nest) -> Turned | None:
                 return None
     if not found:
         return None
-    written = {
-        op.access.tensor for op in all_ops(nest.body) if isinstance(op, t.Store | t.Atomic)
-    }
+    written = {op.access.tensor for op in all_ops(nest.body) if isinstance(op, t.Store | t.Atomic)}
     facts = Facts.of(program)
     copies: dict[int, TurnedCopy] = {}
     for number, (load, chained) in found.items():
@@ -275,7 +273,7 @@ def turning(
     columns, rows = (ceildiv(extent, TILE) for extent in (copy.columns, copy.padded))
     digits += [k.GridDigit(column, columns), k.GridDigit(row, rows)]
     needed = sorted({var for dim in copy.dims for var in dim.variables})
-    arguments = (
+    arguments: tuple[Argument, ...] = (
         PointerArgument(copy.tensor),
         PointerArgument(copy.temp),
         *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in needed),
