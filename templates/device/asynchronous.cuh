@@ -452,6 +452,30 @@ __device__ __forceinline__ uint32_t load_four(const T* p, int col, int columns) 
 }
 //@ end
 
+//@ primitive interleave_row needs Vector load_four store_aligned permute_bytes bitcast
+//@ includes <cstdint>
+/// 16 elements from `first` on of row `row` of `columns` single bytes, rows one behind the other from
+/// p on, to `to`, where rows have `padded` bytes, a multiple of 16, zeros behind the last element:
+/// place 4t + r is that of element 8 (r / 2) + 2t + r % 2.
+template <class T>
+__device__ __forceinline__ void interleave_row(T* to, const T* p, int row, int columns, int padded,
+                                               int first) {
+  static_assert(sizeof(T) == 1, "elements of 8 bits");
+  if (first >= padded) return;
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = load_four(p + int64_t{columns} * row, first + 4 * i, columns);
+  }
+  Vector<uint32_t, 4> v;
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    v[t] = permute_bytes(words[t / 2], words[2 + t / 2], t % 2 ? 0x7632 : 0x5410);
+  }
+  store_aligned(to + int64_t{padded} * row + first, bitcast<Vector<T, 16>>(v));
+}
+//@ end
+
 //@ primitive turn_tile needs Vector load_four store_aligned permute_bytes bitcast includes <cstdint>
 /// 128 rows and 128 columns, from (row_first, col_first) on, of rows x columns single bytes, rows
 /// `stride` apart from p on: transposed to `to`, `padded` bytes a column, a multiple of 16, zeros

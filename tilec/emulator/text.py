@@ -35,6 +35,7 @@ NOTED = (
     *("wmma_load_block", "wmma_add", "send_chunk", "write_chunk", "copy_row"),
     *("pack_chunk", "pack_chunk_across", "send_chunk_across"),
     *("clear_outside", "load_turned", "load_rows", "turn_tile"),
+    "interleave_row",
 )
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 

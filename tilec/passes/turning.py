@@ -41,8 +41,8 @@ GROUP = 16
 
 @dataclass(frozen=True)
 class TurnedCopy:
-    """A dense tensor with `dims`, of which the last counts columns and number `row` counts rows, and the temp to which it is copied: the
-    other dims, then columns, then rows."""
+    """A dense tensor with `dims`, of which number `row` is consumed, and the temp to which it is copied, with that one last. Where it is
+    the last one as it is, nothing but the order within a row changes."""
 
     tensor: str
     temp: str
@@ -57,29 +57,29 @@ class TurnedCopy:
         return AllOf(())
 
     @property
-    def rows(self) -> Sym:
-        """Rows, which are the consumed axis."""
+    def consumed(self) -> Sym:
+        """The consumed extent."""
         return self.dims[self.row]
-
-    @property
-    def columns(self) -> Sym:
-        """Columns."""
-        return self.dims[-1]
 
     @property
     def padded(self) -> Sym:
         """Elements of a row of the copy."""
-        return ceildiv(self.rows, GROUP) * GROUP
+        return ceildiv(self.consumed, GROUP) * GROUP
+
+    @property
+    def across(self) -> bool:
+        """Whether the consumed axis is another than the last."""
+        return self.row != len(self.dims) - 1
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The dims beside rows and columns."""
-        return tuple(n for n in range(len(self.dims) - 1) if n != self.row)
+        """The dims beside the consumed one, in order."""
+        return tuple(n for n in range(len(self.dims)) if n != self.row)
 
     @property
     def turned(self) -> tuple[Sym, ...]:
         """The dims of the copy."""
-        return (*(self.dims[n] for n in self.others), self.columns, self.padded)
+        return (*(self.dims[n] for n in self.others), self.padded)
 
     @property
     def place(self) -> t.Tensor:
@@ -97,13 +97,21 @@ class TurnedCopy:
         return Sym.of(1)
 
     @property
-    def grid(self) -> Sym:
-        """CTAs."""
-        return product((*(self.dims[n] for n in self.others), *self._tiles))
+    def parts(self) -> tuple[Sym, ...]:
+        """CTAs along the dims of the copy that several share: columns and rows of tiles, or parts of a row."""
+        if self.across:
+            return ceildiv(self.dims[-1], TILE), ceildiv(self.padded, TILE)
+        return (ceildiv(self.padded, THREADS * GROUP),)
 
     @property
-    def _tiles(self) -> tuple[Sym, Sym]:
-        return ceildiv(self.columns, TILE), ceildiv(self.padded, TILE)
+    def outer(self) -> tuple[Sym, ...]:
+        """The dims of which each index has CTAs of its own."""
+        return self.turned[: -len(self.parts)]
+
+    @property
+    def grid(self) -> Sym:
+        """CTAs."""
+        return product((*self.outer, *self.parts))
 
     @property
     def where(self) -> str:
@@ -113,8 +121,9 @@ class TurnedCopy:
     @property
     def to(self) -> str:
         """To where, for the manifest."""
-        order = ", neighbours in pairs of four" if self.interleaved else ""
-        return f"the workspace, the consumed axis last{order}"
+        last = ["the consumed axis last"] if self.across else []
+        order = ["in the order of accumulators"] if self.interleaved else []
+        return f"the workspace, {', '.join((*last, *order))}"
 
 
 @dataclass(frozen=True)
@@ -132,9 +141,10 @@ class Turned:
 
 
 def turn(program: t.Program, nest: t.Nest) -> Turned | None:
-    """The nest with copies of all 8-bit operands that lie across; None where it has none, or one that cannot be copied."""
+    """The nest with copies of all 8-bit operands that lie across, or beside accumulators; None where it has none, or one that cannot be
+    copied."""
     definitions = Definitions.of(nest.body)
-    found: dict[int, tuple[t.Load, bool]] = {}
+    found: dict[int, tuple[t.Load, int, bool]] = {}
     for op in all_ops(nest.body):
         if not isinstance(op, t.Dot) or op.a.type.rank != 2:
             continue
@@ -142,21 +152,22 @@ def turn(program: t.Program, nest: t.Nest) -> Turned | None:
         for value, axis in ((op.a, 1), (op.b, 0)):
             base, consumed = origin_of(value, axis, definitions)
             load = definitions.defining.get(base.id)
-            if consumed != 0 or base.type.dtype.bits != 8 or not isinstance(load, t.Load):
+            if base.type.dtype.bits != 8 or not isinstance(load, t.Load):
                 continue
-            chained = value is op.b and not from_memory(left, definitions)
-            if found.setdefault(base.id, (load, chained))[1] != chained:
+            way = (load, consumed, value is op.b and not from_memory(left, definitions))
+            if found.setdefault(base.id, way) != way:
                 return None
+    found = {number: way for number, way in found.items() if way[1] == 0 or way[2]}
     if not found:
         return None
     written = {op.access.tensor for op in all_ops(nest.body) if isinstance(op, t.Store | t.Atomic)}
     facts = Facts.of(program)
     copies: dict[int, TurnedCopy] = {}
-    for number, (load, chained) in found.items():
-        copy = _copy(program, load, chained, facts)
+    for number, (load, consumed, chained) in found.items():
+        copy = _copy(program, load, consumed, chained, facts)
         if copy is None or load.access.tensor in written:
             return None
-        if not _consumed_alone(number, definitions):
+        if not _consumed_alone(number, consumed, definitions):
             return None
         copies[number] = copy
     numbers = Numbers((*program.nests, nest))
@@ -174,7 +185,9 @@ def turn(program: t.Program, nest: t.Nest) -> Turned | None:
     )
 
 
-def _copy(program: t.Program, load: t.Load, chained: bool, facts: Facts) -> TurnedCopy | None:
+def _copy(
+    program: t.Program, load: t.Load, consumed: int, chained: bool, facts: Facts
+) -> TurnedCopy | None:
     """The copy of a load's tensor; None where it is gathered, has strides, or another role."""
     tensor, access = program.tensor(load.access.tensor), load.access
     if access.view is not None or access.pointwise or tensor.strides is not None:
@@ -188,28 +201,29 @@ def _copy(program: t.Program, load: t.Load, chained: bool, facts: Facts) -> Turn
     if spans[1] != len(tensor.dims) - 1:
         return None
     end = "pairs" if chained else "columns"
-    own = "" if spans[0] == len(tensor.dims) - 2 else f"_{spans[0]}"
+    row = spans[consumed]
+    own = "" if row == len(tensor.dims) - 2 else f"_{row}"
     name = f"{tensor.name}_{end}{own}"
     while name in program.names:
         name += "_copy"
     dims = tuple(map(facts.numeric, tensor.dims))
-    return TurnedCopy(tensor.name, name, tensor.dtype, dims, spans[0], chained)
+    return TurnedCopy(tensor.name, name, tensor.dtype, dims, row, chained)
 
 
-def _consumed_alone(number: int, definitions: Definitions) -> bool:
-    """Whether a value is nothing but an operand of products, which all consume its rows."""
+def _consumed_alone(number: int, consumed: int, definitions: Definitions) -> bool:
+    """Whether a value is nothing but an operand of products, which all consume this axis of it."""
     value = definitions.values[number]
-    ways = [(value, 0)]
+    ways = [(value, consumed)]
     while ways:
-        value, rows = ways.pop()
+        value, axis = ways.pop()
         for user in definitions.users[value.id]:
             match user:
                 case t.Rearrange() if user.out.type.rank == 2 and None not in user.axes:
-                    ways.append((user.out, user.axes.index(rows)))
+                    ways.append((user.out, user.axes.index(axis)))
                 case t.Dot():
                     if user.accumulate is value:
                         return False
-                    if (user.a is value and rows != 1) or (user.b is value and rows != 0):
+                    if (user.a is value and axis != 1) or (user.b is value and axis != 0):
                         return False
                 case _:
                     return False
@@ -241,16 +255,19 @@ def _rewritten(
 def _turned_load(
     op: t.Load, copy: TurnedCopy, numbers: Numbers, program: t.Program, facts: Facts
 ) -> Iterator[t.Op]:
-    """The same tile from the copy, transposed. Bounds of its rows that are the tensor's own need no asking: there are zeros."""
+    """The same tile from the copy. Bounds of the consumed axis that are the tensor's own need no asking: there are zeros."""
     terms = op.access.terms
-    rows = terms[copy.row]
-    if isinstance(rows, t.AtSpan):
+    along = terms[copy.row]
+    if isinstance(along, t.AtSpan):
         dim = program.tensor(op.access.tensor).dims[copy.row]
-        if rows.hi is not None and facts.prove_nonnegative(rows.hi - dim):
-            rows = replace(rows, hi=None)
-        if rows.lo is not None and facts.prove_nonnegative(-rows.lo):
-            rows = replace(rows, lo=None)
-    access = t.Access(copy.temp, (*(terms[n] for n in copy.others), terms[-1], rows))
+        if along.hi is not None and facts.prove_nonnegative(along.hi - dim):
+            along = replace(along, hi=None)
+        if along.lo is not None and facts.prove_nonnegative(-along.lo):
+            along = replace(along, lo=None)
+    access = t.Access(copy.temp, (*(terms[n] for n in copy.others), along))
+    if not copy.across:
+        yield replace(op, access=access)
+        return
     first, second = op.out.type.axes
     value = numbers.fresh(op.out, replace(op.out.type, axes=(second, first)))
     yield t.Load(access, outs=(value,), span=op.span)
@@ -267,39 +284,25 @@ def turning(
     names = Names(spell)
     for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
         names.unique(word)
-    buffer = names.unique("turned")
-    digits = [k.GridDigit(names.unique(f"at_{n}"), copy.dims[n]) for n in copy.others]
-    column, row = names.unique("column_tile"), names.unique("row_tile")
-    columns, rows = (ceildiv(extent, TILE) for extent in (copy.columns, copy.padded))
-    digits += [k.GridDigit(column, columns), k.GridDigit(row, rows)]
+    digits = [k.GridDigit(names.unique(f"at_{n}"), dim) for n, dim in enumerate(copy.outer)]
+    parts = [names.unique(word) for word in ("column_tile", "row_tile")[-len(copy.parts) :]]
+    digits += [k.GridDigit(*part) for part in zip(parts, copy.parts, strict=True)]
     needed = sorted({var for dim in copy.dims for var in dim.variables})
     arguments: tuple[Argument, ...] = (
         PointerArgument(copy.tensor),
         PointerArgument(copy.temp),
         *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in needed),
     )
-    strides = t.Tensor("", copy.dtype, copy.dims, "input").row_major
-    turned = t.Tensor("", copy.dtype, copy.turned, "input").row_major
-    source = target = Sym.of(0)
-    for n, place in enumerate(copy.others):
-        at = Sym.of(Var(digits[n].name, "local"))
-        source = source + at * strides[place]
-        target = target + at * turned[n]
-    body = w.TurnTile(
-        spell(copy.tensor),
-        spell(copy.temp),
-        buffer,
-        copy.dtype,
-        k.Index(source, I64, wide=True),
-        k.Index(target, I64, wide=True),
-        k.Index(strides[copy.row], I64, wide=True),
-        k.Index(copy.rows, I32),
-        k.Index(copy.columns, I32),
-        k.Index(copy.padded, I32),
-        k.Index(Sym.of(Var(row, "local")) * TILE, I32),
-        k.Index(Sym.of(Var(column, "local")) * TILE, I32),
-        copy.interleaved,
-    )
+    outer = [Sym.of(Var(digit.name, "local")) for digit in digits[: len(copy.outer)]]
+    last = [Sym.of(Var(part, "local")) for part in parts]
+    body: k.Op
+    shared: tuple[k.SharedBuffer, ...] = ()
+    if copy.across:
+        buffer = names.unique("turned")
+        shared = (k.SharedBuffer(buffer, U32, TILE * TILE // 4, "a tile by columns", vector=4),)
+        body = _turn_tile(copy, outer, last, buffer, spell)
+    else:
+        body = _interleave_row(copy, outer, last[0], spell)
     kernel = k.Kernel(
         "_".join(word for word in (base, "kernel_turn", suffix) if word),
         f"{base}_turn_body",
@@ -312,9 +315,54 @@ def turning(
         tuple(digits),
         copy.grid,
         (),
-        (k.SharedBuffer(buffer, U32, TILE * TILE // 4, "a tile by columns", vector=4),),
+        shared,
         (),
         (body,),
         tuple((var, spell(var.name)) for var in needed),
     )
     return kernel, Launch(kernel.name, copy.condition, copy.grid, THREADS, arguments)
+
+
+def _turn_tile(
+    copy: TurnedCopy, outer: list[Sym], tile: list[Sym], buffer: str, spell: Spelling
+) -> w.TurnTile:
+    """The copy of tile (column, row) of the matrix at the outer indices."""
+    strides = t.Tensor("", copy.dtype, copy.dims, "input").row_major
+    turned = t.Tensor("", copy.dtype, copy.turned, "input").row_major
+    source = target = Sym.of(0)
+    for n, at in enumerate(outer):
+        source = source + at * strides[copy.others[n]]
+        target = target + at * turned[n]
+    return w.TurnTile(
+        spell(copy.tensor),
+        spell(copy.temp),
+        buffer,
+        copy.dtype,
+        k.Index(source, I64, wide=True),
+        k.Index(target, I64, wide=True),
+        k.Index(strides[copy.row], I64, wide=True),
+        k.Index(copy.consumed, I32),
+        k.Index(copy.dims[-1], I32),
+        k.Index(copy.padded, I32),
+        k.Index(tile[1] * TILE, I32),
+        k.Index(tile[0] * TILE, I32),
+        copy.interleaved,
+    )
+
+
+def _interleave_row(
+    copy: TurnedCopy, outer: list[Sym], part: Sym, spell: Spelling
+) -> w.InterleaveRow:
+    """The copy of a part of the row at the outer indices."""
+    row = Sym.of(0)
+    for at, dim in zip(outer, copy.outer, strict=True):
+        row = row * dim + at
+    return w.InterleaveRow(
+        spell(copy.tensor),
+        spell(copy.temp),
+        copy.dtype,
+        k.Index(row, I32),
+        k.Index(copy.consumed, I32),
+        k.Index(copy.padded, I32),
+        k.Index((part * THREADS + Sym.of(Var("thread", "local"))) * GROUP, I32),
+    )
