@@ -294,6 +294,8 @@ class Loop(Op):
     body: tuple[Op, ...]
     first: Expr | None = None
     step: int = 1
+    rolled: bool = False
+    """not unrolled by nvcc, which takes registers for that"""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def asynchronous(
     forms, reason = _warpgroups(program, nest, target, candidate, None, snapshot)
     turned = None if forms else turning.turn(program, nest)
     if turned is not None:
-        snapshot("turn", replace(turned.program, nests=(turned.nest,)))
+        snapshot("turning", replace(turned.program, nests=(turned.nest,)))
         forms, reason = _warpgroups(
             turned.program, turned.nest, target, candidate, turned, snapshot
         )
