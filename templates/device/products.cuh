@@ -195,15 +195,17 @@ struct LeftBytes {
   };
   struct Row {
     uint32_t* const words;
-    __device__ __forceinline__ Pair operator[](int block) const { return {words[block / 2], block}; }
+    __device__ __forceinline__ Pair operator[](int block) const {
+      return {words[block / 2], block};
+    }
   };
   __device__ __forceinline__ Row operator[](int row) { return {words[row]}; }
 };
 //@ end
 
 //@ primitive take_left needs LeftBytes OperandA
-/// The left operand of rows `row` (of the thread's) and row + 1 for 32 columns from block `block` on:
-/// places of the consumed axis stand for columns as in an interleaved right operand.
+/// The left operand of a thread's rows `row` and row + 1 for 32 columns from block `block` on: places
+/// of the consumed axis stand for columns as in an interleaved right operand.
 template <class T, int kRows, int kBlocks>
 __device__ __forceinline__ void take_left(OperandA& a, const LeftBytes<T, kRows, kBlocks>& left,
                                           int row, int block) {
