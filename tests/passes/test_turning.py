@@ -157,6 +157,58 @@ def test_attention(kernel: str) -> None:
         ran(program, numbers, "turn", "turned")
 
 
+BESIDE = """kernel k[BM = 64, BN = 64, BK = 64](a: f8e4m3[M, K], b: f8e4m3[K, N], c: f8e4m3[N, K]) -> y: bf16[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        x = zeros(f32, i, j)
+        z = zeros(f32, i, j)
+        for k in range(K by BK):
+            x += a[i, k] @ b[k, j]
+            z += a[i, k] @ c[j, k].T
+        y[i, j] = x * z
+"""
+
+
+@pytest.mark.usefixtures("cheap")
+def test_products_beside_each_other_have_rows_in_one_order(tmp_path: Path) -> None:
+    """One operand across alone would make rows neighbours in pairs, and another one's rows are not."""
+    program = compiled(BESIDE, tmp_path)
+    copied = ("copy_2", "copy_3", "turned_copied")
+    for m, n, depth, names in (
+        (80, 112, 80, ("turned",)),
+        (16, 16, 16, ("turned",)),
+        (64, 130, 100, copied),
+    ):
+        ran(program, {"M": m, "N": n, "K": depth}, "turn", *names)
+
+
+MORE = {
+    "a left operand across too": (
+        chain().replace("x: f8e4m3[M, D]", "x: f8e4m3[D, M]").replace("x[i, :]", "x[:, i].T"),
+        ("turn", "turn_2", "turned"),
+    ),
+    "one tensor as it is and turned": (
+        chain(value="b[j, :]").replace(", c: f8e4m3[N, D]", ""),
+        ("turn", "turned"),
+    ),
+    "a product of 16 bits in front": (
+        chain(weight="s * 0.125")
+        .replace("x: f8e4m3", "x: bf16")
+        .replace("b: f8e4m3", "b: bf16")
+        .replace("D = 32", "D = 64"),
+        ("turn", "turned"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(MORE))
+@pytest.mark.usefixtures("cheap")
+def test_chains_of_other_kinds(what: str, tmp_path: Path) -> None:
+    text, names = MORE[what]
+    program = compiled(text, tmp_path)
+    for m, n in ((80, 112), (16, 1), (64, 128), (48, 65)):
+        ran(program, {"M": m, "N": n}, *names)
+
+
 REDUCED = """kernel k[BM = 64, BN = 64, BK = 64](x: f8e4m3[{left}], b: f8e4m3[K, N]) -> (y: f32[M, N], most: f32[M]):
     require N <= 64
     for i in parallel(M by BM):
