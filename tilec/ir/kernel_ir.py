@@ -287,7 +287,7 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA. `rolled`: nvcc does not unroll it."""
 
     name: str
     trips: Expr
@@ -295,7 +295,6 @@ class Loop(Op):
     first: Expr | None = None
     step: int = 1
     rolled: bool = False
-    """not unrolled by nvcc, which takes registers for that"""
 
     @property
     def reads(self) -> tuple[str, ...]:
