@@ -318,6 +318,28 @@ def test_what_is_not_turned(what: str, tmp_path: Path) -> None:
         assert {"k_kernel", "k_kernel_any"} <= names
 
 
+@pytest.mark.parametrize("kind", ["f8e4m3", "i8"])
+def test_strict_programs_add_up_in_f32(kind: str, tmp_path: Path) -> None:
+    """Warpgroups add 8-bit floats up with fewer bits, however they come by their operands."""
+    path = tmp_path / "k.tile"
+    plain = """kernel k[BM = 64, BN = 64, BK = 64](a: T[M, K], b: T[N, K]) -> c: S[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(S, i, j)
+        for k in range(K by BK):
+            acc += a[i, k] @ b[j, k].T
+        c[i, j] = acc
+""".replace("T[", f"{kind}[").replace("S", TYPES[kind]["sum"])
+    for text, place in ((plain, "    for i, j"), (chain(kind), "    for i in")):
+        for strict in (False, True):
+            setting = "    schedule math = strict\n" if strict else ""
+            path.write_text(text.replace(place, setting + place), encoding="utf-8")
+            (found,) = compile_file(str(path), archs=("sm_90a",), stop="kernel-ir").kernels
+            roles = any(
+                isinstance(op, a.Roles) for low in found.lowered["sm_90a"] for op in low.body
+            )
+            assert roles == (kind == "i8" or not strict)
+
+
 def test_operands_as_they_are_need_no_copy(tmp_path: Path) -> None:
     """Where warpgroups take a nest as it is, it stays so."""
     path = tmp_path / "k.tile"

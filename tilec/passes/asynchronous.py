@@ -154,6 +154,9 @@ def plan_asynchronous(
             isinstance(inner, t.Dot) for b in (op.then, op.otherwise) for inner in all_ops(b)
         ):
             raise Unsuited("a product stands in a branch")
+    factors = {plan.op.a.type.dtype for plan in base.plans.values()}
+    if program.math == "strict" and any(d.is_float and d.bits == 8 for d in factors):
+        raise Unsuited("sums of 8-bit floats have fewer bits there than `math = strict` allows")
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
     base = replace(base, swapped=swaps(nest, axes, base, target))
