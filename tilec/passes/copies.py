@@ -142,7 +142,8 @@ class Copies:
         """Whether the copies take no longer than what they save, and have grids."""
         limit = t.HostNumber(INSTANCE_LIMIT)
         fits = (t.HostOp("<=", (copy.grid, limit)) for copy in self.rows)
-        return (t.HostOp("<=", (self.cost, self.work)), *fits)
+        counted = (copy.counted for copy in self.rows if isinstance(copy, TurnedCopy))
+        return (t.HostOp("<=", (self.cost, self.work)), *fits, *counted)
 
     @property
     def tensors(self) -> frozenset[str]:

@@ -114,6 +114,11 @@ class TurnedCopy:
         return product((*self.outer, *self.parts))
 
     @property
+    def counted(self) -> t.HostExpr:
+        """Whether 32 bits number all places of a row and what a tile has behind it."""
+        return t.HostOp("<=", (self.padded, t.HostNumber((1 << 31) - THREADS * GROUP)))
+
+    @property
     def where(self) -> str:
         """In which calls, for the manifest."""
         return "always"
