@@ -21,6 +21,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
+    Aligned,
     AllOf,
     AnyOf,
     Launch,
@@ -477,6 +478,9 @@ def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
     parts: list[LaunchCondition] = []
     for condition in (variant.condition, *maps):
         parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    # copies lie in the workspace at multiples of 256 bytes
+    copied = {copy.temp for copy in variant.copies.rows} if variant.copies is not None else set()
+    parts = [p for p in parts if not isinstance(p, Aligned) or p.tensor not in copied]
     return AllOf(tuple(dict.fromkeys(parts)))
 
 
