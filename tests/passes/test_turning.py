@@ -14,11 +14,14 @@ import pytest
 from tests.cpp.recorded_launcher import RecordedLaunchers, recorded_map
 from tests.emulator.asynchronous import Arrays, Program
 from tests.passes.test_copies import launched
-from tilec.compiler import compile_file
+from tilec.compiler import analyse_file, compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
 from tilec.ir.launch import Aligned
+from tilec.ir.verifier import verify
 from tilec.passes.turning import GROUP, turn
+from tilec.passes.uses import all_ops
 from tilec.runtime.arguments import CallSizes, bind_sizes
 from tilec.runtime.launching import concrete_launches, workspace_bytes
 from tilec.runtime.variant_sizes import chosen_variants, variant_sizes
@@ -428,3 +431,17 @@ def test_ptxas_says_nothing(kernel: str) -> None:
     # `mma.sync` of 8-bit floats is made of conversions on sm_90, for which its registers do not suffice
     beside = (f"`{kernel}_kernel_any`", f"`{kernel}_kernel`")
     assert [line for line in said if not any(name in line for name in beside)] == []
+
+
+@pytest.mark.parametrize("kernel", ["f8", "causal"])
+def test_the_rewritten_nest_is_sound(kernel: str) -> None:
+    words = {"T": "f8e4m3"} if kernel == "causal" else {}
+    _, (found, *_), _ = analyse_file(str(FORMS), kernel=kernel, defines=words, arch="sm_90a")
+    turned = turn(found.program, found.program.nests[0])
+    assert turned is not None and turned.interleaved == {"v_pairs"}
+    verify(turned.program)
+    before, after = (
+        [op.access.tensor for op in all_ops(nest.body) if isinstance(op, t.Load)]
+        for nest in (found.program.nests[0], turned.nest)
+    )
+    assert after == [{"v": "v_pairs"}.get(name, name) for name in before]
