@@ -1242,8 +1242,8 @@ __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
 }
 
 /// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
-/// [begin, end).
-template <int kThreads, int kAxis, class T, int kRows, int kCols>
+/// [begin, end). kInterleaved: of 16 columns place 4t + r has number 8 (r / 2) + 2t + r % 2.
+template <int kThreads, int kAxis, bool kInterleaved = false, class T, int kRows, int kCols>
 __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
                                               int thread) {
   constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
@@ -1257,7 +1257,8 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
     } else if (col < begin || col + kChunk > end) {
 #pragma unroll 1
       for (int i = 0; i < kChunk; ++i) {
-        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
+        const int number = col + (kInterleaved ? i % 4 / 2 * 8 + i / 4 * 2 + i % 2 : i);
+        if (number < begin || number >= end) *tile.at(row, col + i) = T{};
       }
     }
   }
