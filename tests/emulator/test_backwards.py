@@ -28,7 +28,9 @@ def test_lengths(program: Program, length: int) -> None:
     program.run({**NUMBERS, "S": length})
 
 
-@pytest.mark.parametrize("slopes", [(0.5, 0.25), (-0.5, -8.0), (0.0, 1e-30), (1e4, -1e4)])
+@pytest.mark.parametrize(
+    "slopes", [(0.5, 0.25), (-0.5, -8.0), (0.0, 1e-30), (1e4, -1e4), (2e36, -2e36)]
+)
 def test_slopes(program: Program, slopes: tuple[float, float]) -> None:
     """The maximum stays, moves in each trip since the sign is not the one that was taken for given, and moves by more than a float's
     exponent has room for."""

@@ -34,6 +34,9 @@ MOST_WORDS = 160
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
 176)."""
 
+ROOM = 2.0**96
+"""Numbers below it, times any distance of indices, are far from what a float has no room for."""
+
 _PURE = (t.Elementwise, t.Cast, t.Fill, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
 
@@ -245,10 +248,22 @@ class _Loop:
         shared = self._shared(tile)
         if shared is not None:
             tile, number = shared
-            args2 = (self._in_front(number), factor)
-            factor = self._like(self.head, number, t.Elementwise, op="mul", args=args2)
+            factor = self._product(self._in_front(number), factor)
         args = (tile, factor, bound)
         return self._like(self.ops, tile, t.Elementwise, op="fma", args=args)
+
+    def _product(self, number: t.Value, factor: t.Value) -> t.Value:
+        """Their product in front of the loop; not a number where a distance times it may have no room, so that the branch is taken."""
+        head = self.head
+        product = self._like(head, number, t.Elementwise, op="mul", args=(number, factor))
+        size = self._like(head, number, t.Elementwise, op="abs", args=(product,))
+        room = replace(self.numbers.fresh(number, t.TileType(BOOL)), name="")
+        limit, none = self._number(head, ROOM), self._number(head, math.nan)
+        head.append(t.Elementwise(outs=(room,), op="lt", args=(size, limit), span=number.span))
+        found = replace(self.numbers.fresh(number), name="in_bits")
+        args = (room, product, none)
+        head.append(t.Elementwise(outs=(found,), op="where", args=args, span=number.span))
+        return found
 
     def _has_terms(self, tile: t.Value) -> bool:
         """Whether a tile, or what a mask chooses of it, is a product with a number, or a sum with such of distances: where nothing is
