@@ -142,6 +142,13 @@ __device__ __forceinline__ To truncate_saturate(From x) {
   return a > b || a != a ? a : b;
 }
 
+/// Four bytes of the eight of `low` and `high`, picked by the digits of kDigits, the last one for
+/// the lowest byte.
+template <unsigned kDigits>
+__device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, kDigits);
+}
+
 /// x, of which the compiler knows nothing any more.
 [[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
   asm("" : "+r"(x));
@@ -647,6 +654,34 @@ __device__ __forceinline__ void store_element(T* p, T x) {
   *p = x;
 }
 
+/// 1, of which the compiler knows no bit: every grid of ours has one row.
+[[maybe_unused]] __device__ __forceinline__ unsigned opaque_one() { return gridDim.y; }
+
+/// The elements as floats, exactly: one instruction each, as whole words are taken apart. As with
+/// `reload`, each kWalk has instructions of its own: the floats of one walk are not kept for the
+/// next. The three upper bytes of opaque_one() are the zeros below an element.
+template <int kWalk = 0, int N>
+__device__ __forceinline__ Vector<float, N> widen_vector(const Vector<bf16_t, N>& v) {
+  static_assert(N % 2 == 0, "pairs");
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    uint32_t word;
+    memcpy(&word, v.units + i, 4);
+    uint32_t low = word << 16;
+    uint32_t high = word & 0xffff0000u;
+    if constexpr (kWalk > 0) {
+      constexpr unsigned kZero = 0x55u + 0x11u * ((kWalk - 1) % 3);
+      const uint32_t one = opaque_one();
+      low = byte_permute<0x1000u + kZero>(word, one);
+      high = byte_permute<0x3200u + kZero>(word, one);
+    }
+    result[i] = bitcast<float>(low);
+    result[i + 1] = bitcast<float>(high);
+  }
+  return result;
+}
+
 /// How many CTAs of `threads` threads to ask an SM for: `wanted`, as far as the architecture has
 /// room (CUDA C++ Programming Guide, technical specifications per compute capability).
 constexpr int resident_ctas(int threads, int wanted) {
@@ -1148,17 +1183,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   }
 }
 
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);
@@ -1215,7 +1251,7 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
     if constexpr (sizeof(T) == 4) {
       if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
     } else {
-      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane % kCols));
       const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
       if (odd != 0) {
         // words begin at the second element of a pair
@@ -1762,10 +1798,10 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           Vector<float, kWidthJ> c_out_wide;
+          const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile[j_step]);
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                + convert<float>(bias_tile[j_step][j_sub]), 0.0f);
+            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
           }
           c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
@@ -1962,10 +1998,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
             bias_tile = load_single<kWidthJ>(bias_at + j_at);
           }
           Vector<float, kWidthJ> c_out_wide;
+          const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                + convert<float>(bias_tile[j_sub]), 0.0f);
+            c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
           }
           c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
         }
@@ -2159,10 +2195,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const Vector<bf16_t, kWidthJ> bias_tile = load_single<kWidthJ>(bias_at + j_at);
             Vector<float, kWidthJ> c_out_wide;
+            const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                  + convert<float>(bias_tile[j_sub]), 0.0f);
+              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
             }
             c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
           }
@@ -2176,10 +2212,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
             const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
                 j_end - j_at);
             Vector<float, kWidthJ> c_out_wide;
+            const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub]
-                  + convert<float>(bias_tile[j_sub]), 0.0f);
+              c_out_wide[j_sub] = max_nan(acc[i_step][j_step][j_sub] + bias_tile_wide[j_sub], 0.0f);
             }
             c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
           }
