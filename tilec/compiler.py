@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tilec.attempts import (
     beside_warpgroups,
     by_size_attempts,
+    even_attempts,
     chosen_attempts,
     has_products,
     is_uneven,
@@ -142,6 +143,8 @@ def analyse_file(
                 general = beside_warpgroups(again, arch, smaller)
                 if general is not None and general[1].values == candidate.values:
                     general = None
+                even = even_attempts(program, arch, candidate)
+                tilings = [again(x.tiles, x.chosen) for x in even]
             if attempt.uneven:
                 others = [x for x in attempts if not x.uneven and not x.warps]
                 wide = (again(x.tiles) for x in others)

@@ -173,7 +173,7 @@ def run(
         longer: list[tuple[Sym, Sym]] = []
         beside = [_Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
-        preferred = _by_size(program, by_size, target) if forms else []
+        preferred = _by_size(forms[0], by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
             nest, placement, variant = form.nest, form.placement, form.variant
             done = lowered if forms and form is forms[0] else None
@@ -358,15 +358,17 @@ def _asynchronous(
 
 
 def _by_size(
-    program: t.Program, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
+    own: _Form, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
 ) -> list[_Form]:
     """The variants with other steps or tiles, each launched where the model says that it is the fastest one."""
     found = []
+    program = own.program
     for other, candidate in tilings if len(program.nests) == 1 else ():
-        forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
+        given = full_rounds.given(own.variant, other, target)
+        forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), given, candidate)
         if not forms:
             continue
-        chosen = full_rounds.chosen(forms[0].variant, other, program, target)
+        chosen = full_rounds.chosen(forms[0].variant, other, own.variant, program, target)
         found += [replace(forms[0], variant=chosen)] if chosen is not None else []
     return found
 

@@ -8,7 +8,8 @@ A side that is known to be short: the other operand is read once, and its transp
         where b is not too large: a pair of CTAs has 64 rows each, and brings the same columns once  BM = 64, BN = 128, BK = 64
         where there are columns enough for all CTAs                                                  BM = 128, BN = 256, BK = 64
 
-A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes.
+A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes. One of warpgroups has
+further ones beside the table's, which a launch takes where its other sizes suit them and all tiles have as many trips (`full_rounds`).
 
 The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
@@ -97,30 +98,61 @@ def warp_tiles(
     program: t.Program, target: Target, candidate: Candidate
 ) -> tuple[Mapping[str, int], ...]:
     """Choices of tile sizes of a plain product of warps by name, best first; () where a program's only product is no such one."""
+    plain = _plain_product(program)
+    if plain is None:
+        return ()
+    nest, names, bits = plain
+    bounds = _bounds(program, nest)
+    open_names = {n for n in names if candidate.origin.get(n) == "auto"}
+    fixed = {place: program.tiles[n] for place, n in enumerate(names) if n not in open_names}
+    sides = Sides(bounds.get(names[0]), bounds.get(names[1]), bits)
+    given = Given(fixed, candidate.warps, candidate.stages)
+    return tuple(dict(zip(names, tile, strict=True)) for tile in ranked(target, sides, given))
+
+
+def even_tiles(
+    program: t.Program, target: Target, candidate: Candidate
+) -> tuple[Mapping[str, int], ...]:
+    """Choices of tile sizes of a plain product of warpgroups by name for launches whose rounds they fill better; () where a program's
+    only product is no such one, has more trips in some tiles than in others, or a size of its tiles is given."""
+    plain = _plain_product(program)
+    if plain is None or any(candidate.origin.get(n) != "auto" for n in plain[1]):
+        return ()
+    nest, names, bits = plain
+    definitions = Definitions.of(nest.body)
+    for loop in all_ops(nest.body):
+        if isinstance(loop, t.For) and running_sum(loop, definitions) is not None:
+            if not all(v.kind in ("dim", "scalar", "tile") for v in loop.trips.variables):
+                return ()
+    return tuple(
+        dict(zip(names, (rows, columns, deep * TABLE_BITS // bits), strict=True))
+        for rows, columns, deep in target.even_tiles
+    )
+
+
+def _plain_product(program: t.Program) -> tuple[t.Nest, tuple[str, str, str], int] | None:
+    """The nest of a program's only product, where a loop does nothing but add it up from operands that are loaded; the names of the
+    tile sizes of its rows, its columns and the consumed axis, and the bits of an operand's element."""
     dots = [
         (nest, op) for nest in program.nests for op in all_ops(nest.body) if isinstance(op, t.Dot)
     ]
     if len(dots) != 1:
-        return ()
+        return None
     ((nest, op),) = dots
     definitions = Definitions.of(nest.body)
     consumed = consumed_axis(program)
     if consumed is None or op.out.type.rank != 2 or not _is_summed(nest, op, definitions):
-        return ()
+        return None
     for operand in (op.a, op.b):
         while isinstance(inner := definitions.defining.get(operand.id), t.Rearrange):
             operand = inner.arg
         if not isinstance(inner, t.Load) or inner.access.pointwise:
-            return ()
-    names = (*(_tile(op.out.type.axes[n].extent) for n in (0, 1)), consumed[0])
+            return None
+    rows, columns = (_tile(op.out.type.axes[n].extent) for n in (0, 1))
+    names = (rows, columns, consumed[0])
     if not all(names) or len(set(names)) < 3:
-        return ()
-    bounds = _bounds(program, nest)
-    open_names = {n for n in names if candidate.origin.get(n) == "auto"}
-    fixed = {place: program.tiles[n] for place, n in enumerate(names) if n not in open_names}
-    sides = Sides(bounds.get(names[0]), bounds.get(names[1]), consumed[1])
-    given = Given(fixed, candidate.warps, candidate.stages)
-    return tuple(dict(zip(names, tile, strict=True)) for tile in ranked(target, sides, given))
+        return None
+    return nest, names, consumed[1]
 
 
 def _is_summed(nest: t.Nest, op: t.Dot, definitions: Definitions) -> bool:

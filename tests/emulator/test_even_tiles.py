@@ -1,0 +1,78 @@
+"""Further tiles of plain products, for launches of whose rounds they leave less unused than the table's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.asynchronous import Program
+from tests.emulator.test_samples import SAMPLES
+from tests.passes.test_asynchronous import product
+from tilec.compiler import compile_file
+
+OPEN = ("BM = 64, BN = 64, BK = 32", "BM = auto, BN = auto, BK = auto")
+AUTO = product(OPEN)
+TURNED = product(OPEN, ("b: bf16[K, N]", "b: bf16[N, K]"), ("b[k, j]", "b[j, k].T"))
+EPILOGUE = product(OPEN, ("(a:", "(d: bf16[N], a:"), ("= acc", "= maximum(acc + d[j], 0.0)"))
+EVEN = "k_kernel_even"
+
+
+def program(text: str, folder: Path) -> Program:
+    path = folder / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    return Program(path)
+
+
+@pytest.mark.parametrize("text", [AUTO, TURNED, EPILOGUE], ids=["plain", "turned", "epilogue"])
+def test_a_launch_takes_them_where_their_rounds_take_less(text: str, tmp_path: Path) -> None:
+    found = program(text, tmp_path)
+    sizes = {low.name: dict(low.constants) for low in found.kernel.lowered["sm_90a"]}
+    assert [sizes[EVEN][n] for n in ("BM", "BN", "BK")] == [192, 160, 64]
+    for rows, columns, name in (
+        (4000, 4000, EVEN),  # 4 rounds of each
+        (4096, 4096, "k_kernel"),  # 5 rounds where the table's tiles have 4
+        (4096, 14336, "k_kernel"),  # 15 and 14, as many clocks
+        (2048, 2048, "k_kernel"),  # 2 and 1
+        (400, 400, "k_kernel"),  # most multiprocessors have none
+        (1920, 1760, EVEN),  # 110 tiles, 1 round of each
+    ):
+        (launched,) = found.launched({"M": rows, "N": columns, "K": 4096})
+        assert launched == name, (rows, columns)
+    assert EVEN not in found.launched({"M": 4000, "N": 3999, "K": 4096})
+
+
+@pytest.mark.parametrize("text", [AUTO, TURNED, EPILOGUE], ids=["plain", "turned", "epilogue"])
+def test_they_verify(text: str, tmp_path: Path) -> None:
+    ran = program(text, tmp_path).run({"M": 200, "N": 50 * 160 - 8, "K": 72})
+    assert ran.launched == (EVEN,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "defines"),
+    [
+        ((), {"BM": 128}),
+        # a result of 32 bits leaves at once
+        ((("c: bf16", "c: f32"),), {}),
+        # some tiles have more trips than others
+        ((("range(K by BK)", "range(0 : min(K, i.stop) by BK)"),), {}),
+        # two products of one loop
+        ((("acc += a[i, k] @ b[k, j]", "acc += a[i, k] @ b[k, j] + a[i, k] @ b[k, j]"),), {}),
+    ],
+)  # fmt: skip
+def test_what_has_none(
+    changes: tuple[tuple[str, str], ...], defines: dict[str, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(product(OPEN, *changes), encoding="utf-8")
+    words = {n: str(v) for n, v in defines.items()}
+    text = compile_file(str(path), archs=("sm_90a",), defines=words).cu
+    assert EVEN not in text and "k_kernel(" in text
+
+
+def test_no_cluster_is_beside_an_odd_number_of_tiles() -> None:
+    (kernel,) = compile_file(
+        str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",)
+    ).kernels
+    clusters = {low.name: low.cluster for low in kernel.lowered["sm_90a"]}
+    assert clusters["gemm_nn_kernel_even"] == 1 and clusters["gemm_nn_kernel"] == 2
