@@ -155,11 +155,7 @@ def analyse_file(
             sink.add(diagnostic)
         if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
-            by_size = tuple(
-                x
-                for x in tilings
-                if x and x[1].values != candidate.values and suits_warpgroups(x[0], arch, x[1])
-            )
+            by_size = tuple(x for x in tilings if x and x[1].values != candidate.values)
             found.append(AnalysedKernel(item, candidate, program, general, by_size))
     sink.raise_if_errors()
     return files, found, sink
