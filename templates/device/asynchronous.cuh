@@ -816,14 +816,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 }
 //@ end
 
-//@ primitive renew
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-//@ end
-
 //@ primitive combine_exponentials_by_lanes needs lane_id lane_reduce OpSum exp_fast
 /// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
 /// by the lanes of a warp: the same bits in every thread.

@@ -404,6 +404,12 @@ struct IntDivisor {
   return digit;
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// The quotient rounded down. Integers: b = 0 gives 0, the least value over -1 wraps. Floats: as
 /// NumPy's floor_divide, from an exact remainder.
 template <class T>
@@ -1164,12 +1170,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
       }
     }
   }
-}
-
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
 }
 
 /// A place in a ring of kSlots slots; the parity changes with every round.

@@ -378,6 +378,12 @@ struct IntDivisor {
   return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -388,13 +394,17 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
   return first + number % group % height;
 }
 
-/// The same for many numbers: `group` is min(rows, kRows) * columns.
+/// The same for many numbers: `group` is min(rows, kRows) * columns. Whole groups are divided by
+/// kRows, which a division by either of the two would not be.
 template <int kRows>
 __device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return first * kRows + (left < kRows ? within % left : within % kRows);
+  if (left >= kRows) return first * kRows + within % kRows;
+  int height = left;
+  renew(height);
+  return first * kRows + within % height;
 }
 
 /// Column of the same.
@@ -411,7 +421,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, const IntDivis
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return left < kRows ? within / left : within / kRows;
+  if (left >= kRows) return within / kRows;
+  int height = left;
+  renew(height);
+  return within / height;
 }
 
 /// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
@@ -1126,12 +1139,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1749,10 +1756,6 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
-
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1815,6 +1818,9 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
             c_col + 128, c_row);
       }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1944,12 +1950,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2005,6 +2005,11 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
             c_col + 192, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2133,12 +2138,6 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2194,6 +2193,11 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
             + 24, c_out[1] + 24);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2782,10 +2786,6 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      int instance = item;
-      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
-
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2848,6 +2848,9 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
             c_col + 128, c_row);
       }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2969,12 +2972,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3030,6 +3027,11 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
             c_col + 192, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3150,12 +3152,6 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3211,6 +3207,11 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
             + 24, c_out[1] + 24);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();

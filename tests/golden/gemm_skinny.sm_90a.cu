@@ -338,6 +338,12 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -1025,12 +1031,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1444,9 +1444,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1475,6 +1472,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
       }
       renew(i_turned_first);
       renew(j_pair_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1585,9 +1584,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1616,6 +1612,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2178,9 +2176,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2209,6 +2204,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
       }
       renew(i_turned_first);
       renew(j_pair_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2325,9 +2322,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2356,6 +2350,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();

@@ -338,6 +338,12 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -1325,12 +1331,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1935,9 +1935,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1967,6 +1964,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2095,10 +2094,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      const int j_tile = item;
-      const int i_tile_pair = 0;
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2138,6 +2133,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2258,8 +2256,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2299,6 +2295,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2446,8 +2444,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2488,6 +2484,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2624,8 +2622,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2666,6 +2662,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3321,9 +3319,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3353,6 +3348,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3473,10 +3470,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      const int j_tile = item;
-      const int i_tile_pair = 0;
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3516,6 +3509,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3630,8 +3626,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -3671,6 +3665,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3812,8 +3808,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -3854,6 +3848,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();

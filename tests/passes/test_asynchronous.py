@@ -170,6 +170,30 @@ def test_what_is_not_shared(tmp_path: Path) -> None:
     assert sharing is not None and sharing.digit.name == "j"
 
 
+# ---- instances
+
+
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [
+        (PRODUCT, True),
+        (product(("(a:", "(d: bf16[N], a:"), ("= acc", "= acc + d[j]")), True),
+        # what the loop reads
+        (product(("range(K by BK)", "range(0 : min(K, i.stop) by BK)")), False),
+    ],
+)
+def test_trip_numbers_are_divided_out_while_a_product_is_under_way(
+    text: str, behind: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    found = compile_file(str(path), archs=("sm_90a",)).cu
+    consumer = found[found.index("a_b_ring{0, 0};") :]
+    loop, wait = (consumer.index(x) for x in ("for (int k_tile", "wgmma_wait<0>();"))
+    (first, *_) = (m.start() for m in re.finditer(r"const int i_tile = ", consumer))
+    assert loop < first < wait if behind else first < loop
+
+
 # ---- tiles that leave
 
 LEAVING = {
