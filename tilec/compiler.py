@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from tilec.attempts import (
     beside_warpgroups,
     by_size_attempts,
-    even_attempts,
     chosen_attempts,
+    even_attempts,
     has_products,
     is_uneven,
     slots_of_warps,

@@ -120,10 +120,10 @@ def even_tiles(
         return ()
     nest, names, bits = plain
     definitions = Definitions.of(nest.body)
-    for loop in all_ops(nest.body):
-        if isinstance(loop, t.For) and running_sum(loop, definitions) is not None:
-            if not all(v.kind in ("dim", "scalar", "tile") for v in loop.trips.variables):
-                return ()
+    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
+    trips = [loop.trips for loop in loops if running_sum(loop, definitions) is not None]
+    if any(v.kind not in ("dim", "scalar", "tile") for sym in trips for v in sym.variables):
+        return ()
     return tuple(
         dict(zip(names, (rows, columns, deep * TABLE_BITS // bits), strict=True))
         for rows, columns, deep in target.even_tiles
