@@ -102,7 +102,9 @@ def test_registers_at_the_widest_place(
 
 
 def test_registers_of_roles_are_what_the_launch_gives() -> None:
-    found = registers(best("gemm", "gemm_nn", "sm_90a", BM="128", BN="256", BK="64"), TARGETS["sm_90a"])
+    found = registers(
+        best("gemm", "gemm_nn", "sm_90a", BM="128", BN="256", BK="64"), TARGETS["sm_90a"]
+    )
     # the sums of this instance, and the packed result of the last one that is still leaving
     assert dict(found.held) == {"acc": 128, "c_out": 64}
     assert found.available == 232 and found.fits
