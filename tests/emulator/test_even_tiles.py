@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.asynchronous import Program
+from tests.emulator.asynchronous import ORDERS, Program
 from tests.emulator.test_samples import SAMPLES
 from tests.passes.test_asynchronous import product
 from tilec.compiler import compile_file
+from tilec.emulator.machine import EmulatedModule
+from tilec.source.diagnostics import TileError
+from tilec.toolchain.cache import default_cache
 
 OPEN = ("BM = 64, BN = 64, BK = 32", "BM = auto, BN = auto, BK = auto")
 AUTO = product(OPEN)
@@ -76,3 +79,18 @@ def test_no_cluster_is_beside_an_odd_number_of_tiles() -> None:
     ).kernels
     clusters = {low.name: low.cluster for low in kernel.lowered["sm_90a"]}
     assert clusters["gemm_nn_kernel_even"] == 1 and clusters["gemm_nn_kernel"] == 2
+
+
+def test_the_first_chunk_waits_for_the_last_tiles_last_one() -> None:
+    """Five chunks in four slots: the emulator sees who writes a slot that a store has not read."""
+    found = Program(SAMPLES / "gemm.tile", "gemm_nn", {"BM": 192, "BN": 160, "BK": 32})
+    text = found.file.cu
+    assert "send_chunk<0>(" in text
+    sooner = EmulatedModule(
+        "gemm.tile", text.replace("send_chunk<0>(", "send_chunk<1>("), default_cache()
+    )
+    sizes = {"M": 600, "N": 328, "K": 40}
+    found.run(sizes, orders=ORDERS[:1])
+    with pytest.raises(TileError) as error:
+        found.run(sizes, orders=ORDERS[:1], module=sooner)
+    assert error.value.diagnostics[0].code.startswith("E09")
