@@ -43,11 +43,13 @@ def test_a_launch_takes_them_where_their_rounds_take_less(text: str, tmp_path: P
         (launched,) = found.launched({"M": rows, "N": columns, "K": 4096})
         assert launched == name, (rows, columns)
     assert EVEN not in found.launched({"M": 4000, "N": 3999, "K": 4096})
+    # rows that begin inside a sector of the L2
+    assert found.launched({"M": 4000, "N": 4000, "K": 4008}) == ("k_kernel",)
 
 
 @pytest.mark.parametrize("text", [AUTO, TURNED, EPILOGUE], ids=["plain", "turned", "epilogue"])
 def test_they_verify(text: str, tmp_path: Path) -> None:
-    ran = program(text, tmp_path).run({"M": 200, "N": 50 * 160 - 8, "K": 72})
+    ran = program(text, tmp_path).run({"M": 200, "N": 50 * 160 - 32, "K": 96})
     assert ran.launched == (EVEN,)
 
 
