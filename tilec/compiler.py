@@ -138,8 +138,9 @@ def analyse_file(
                 general = next(
                     (x for x in alone if x and suits_warpgroups(x[0], arch, x[1], True)), None
                 )
+            if attempt.streams:
                 tilings = [again(x.tiles, x.chosen) for x in by_size_attempts(program, arch)]
-            elif not attempt.streams:
+            else:
                 general = beside_warpgroups(again, arch, smaller)
                 if general is not None and general[1].values == candidate.values:
                     general = None

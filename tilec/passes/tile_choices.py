@@ -7,6 +7,7 @@ A side that is known to be short: the other operand is read once, and its transp
     require M <= 128: as much of a as of b for each tile of 128 columns, twice as much for 64        BM = 128, BN = 128, BK = 64
         where b is not too large: a pair of CTAs has 64 rows each, and brings the same columns once  BM = 64, BN = 128, BK = 64
         where there are columns enough for all CTAs                                                  BM = 128, BN = 256, BK = 64
+    with as many columns, also for fewer rows, where memory runs along them: longer runs of it       BM = 16, BN = 256, BK = 64
 
 A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes. One of warpgroups has
 further ones beside the table's, which a launch takes where its other sizes suit them and all tiles have as many trips (`full_rounds`).
@@ -52,9 +53,10 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
     of the program's products is short, or where its products differ."""
     if not target.stream_tiles:
         return ()
-    found: set[tuple[str, str, str, int]] = set()
+    found: set[tuple[str, str, str, int, bool]] = set()
     for nest in program.nests:
         bounds = _bounds(program, nest)
+        definitions = Definitions.of(nest.body)
         for op in all_ops(nest.body):
             if not isinstance(op, t.Dot) or op.out.type.rank != 2:
                 continue
@@ -63,13 +65,13 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
             for short, other in (sides, sides[::-1]):
                 bound = bounds.get(short)
                 if bound is not None and bound <= MOST_ROWS and bounds.get(other) is None:
-                    found.add((short, other, consumed, bound))
+                    found.add((short, other, consumed, bound, _runs_along(op, other, definitions)))
                     break
             else:
                 return ()
     if len(found) != 1:
         return ()
-    ((short, other, consumed, bound),) = found
+    ((short, other, consumed, bound, long_runs),) = found
     if not all((short, other, consumed)):
         return ()
     rows = max(LEAST_ROWS, 1 << (bound - 1).bit_length())
@@ -83,7 +85,7 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
     ]
     if by_size:
         tables = [
-            (rows, False, target.wide_stream_tiles if crowded else ()),
+            (rows, False, target.wide_stream_tiles if crowded or long_runs else ()),
             (rows // size, True, target.paired_stream_tiles if crowded else ()),
         ]
     return tuple(
@@ -92,6 +94,16 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
         for width, deep in table
         if own == rows or own >= WARPGROUP_ROWS
     )
+
+
+def _runs_along(op: t.Dot, name: str, definitions: Definitions) -> bool:
+    """Whether memory runs along the axis of an operand in steps of a tile size: wider tiles then read longer runs of it."""
+    for operand in (op.a, op.b):
+        while isinstance(inner := definitions.defining.get(operand.id), t.Rearrange):
+            operand = inner.arg
+        if isinstance(inner, t.Load) and _tile(inner.out.type.axes[-1].extent) == name:
+            return True
+    return False
 
 
 def warp_tiles(
