@@ -2900,13 +2900,14 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if ((int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160) * 4 >= ((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 396 && (int64_t{M} + 191) / 192 * ((int64_t{N}
-        + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192 * ((int64_t{N}
-        + 159) / 160) + 131) / 132 * 30720) * 33 < static_cast<int64_t>((((int64_t{M} + 127) / 128
-        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 32768) * 32 && host_is_aligned(a, 16)
-        && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 4)
-        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) * 4 >= ((int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160)
+        + 131) / 132 * 396 && (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160) <= 2147483647
+        && static_cast<int64_t>(((int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160) + 131) / 132
+        * 30720) * 33 < static_cast<int64_t>((((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N}
+        + 255) / 256) + 65) / 66 * 32768) * 32 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 4) && host_is_aligned(c,
+        16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
