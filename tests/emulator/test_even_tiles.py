@@ -18,7 +18,7 @@ OPEN = ("BM = 64, BN = 64, BK = 32", "BM = auto, BN = auto, BK = auto")
 AUTO = product(OPEN)
 TURNED = product(OPEN, ("b: bf16[K, N]", "b: bf16[N, K]"), ("b[k, j]", "b[j, k].T"))
 EPILOGUE = product(OPEN, ("(a:", "(d: bf16[N], a:"), ("= acc", "= maximum(acc + d[j], 0.0)"))
-EVEN = "k_kernel_even"
+EVEN, NARROW = "k_kernel_even_192x160", "k_kernel_even_192x128"
 
 
 def program(text: str, folder: Path) -> Program:
@@ -32,31 +32,38 @@ def test_a_launch_takes_them_where_their_rounds_take_less(text: str, tmp_path: P
     found = program(text, tmp_path)
     sizes = {low.name: dict(low.constants) for low in found.kernel.lowered["sm_90a"]}
     assert [sizes[EVEN][n] for n in ("BM", "BN", "BK")] == [192, 160, 64]
+    assert [sizes[NARROW][n] for n in ("BM", "BN", "BK")] == [192, 128, 64]
     for rows, columns, name in (
         (4000, 4000, EVEN),  # 4 rounds of each
         (4096, 4096, "k_kernel"),  # 5 rounds where the table's tiles have 4
         (4096, 14336, "k_kernel"),  # 15 and 14, as many clocks
         (2048, 2048, "k_kernel"),  # 2 and 1
-        (400, 400, "k_kernel"),  # most multiprocessors have none
-        (1920, 1760, EVEN),  # 110 tiles, 1 round of each
+        (3008, 3008, NARROW),  # 3 rounds of each
+        (384, 416, NARROW),  # 1 round of each
+        (1920, 1760, EVEN),  # 110 tiles, 1 round; 140 of the narrow ones
     ):
         (launched,) = found.launched({"M": rows, "N": columns, "K": 4096})
         assert launched == name, (rows, columns)
-    assert EVEN not in found.launched({"M": 4000, "N": 3999, "K": 4096})
+    assert found.launched({"M": 4000, "N": 3999, "K": 4096})[-1] in (
+        "k_kernel_copied",
+        "k_kernel_any_out",
+    )
     # rows that begin inside a sector of the L2
     assert found.launched({"M": 4000, "N": 4000, "K": 4008}) == ("k_kernel",)
 
 
 @pytest.mark.parametrize("text", [AUTO, TURNED, EPILOGUE], ids=["plain", "turned", "epilogue"])
 def test_they_verify(text: str, tmp_path: Path) -> None:
-    ran = program(text, tmp_path).run({"M": 200, "N": 50 * 160 - 32, "K": 96})
-    assert ran.launched == (EVEN,)
+    found = program(text, tmp_path)
+    assert found.run({"M": 200, "N": 66 * 160 - 32, "K": 96}).launched == (EVEN,)
+    assert found.run({"M": 200, "N": 160, "K": 160}).launched == (NARROW,)
 
 
 @pytest.mark.parametrize(
     ("changes", "defines"),
     [
         ((), {"BM": 128}),
+        ((("    for i, j", "    schedule warps = 8\n    for i, j"),), {}),
         # a result of 32 bits leaves at once
         ((("c: bf16", "c: f32"),), {}),
         # some tiles have more trips than others
@@ -72,7 +79,7 @@ def test_what_has_none(
     path.write_text(product(OPEN, *changes), encoding="utf-8")
     words = {n: str(v) for n, v in defines.items()}
     text = compile_file(str(path), archs=("sm_90a",), defines=words).cu
-    assert EVEN not in text and "k_kernel(" in text
+    assert "k_kernel_even" not in text and "k_kernel(" in text
 
 
 def test_no_cluster_is_beside_an_odd_number_of_tiles() -> None:
@@ -80,7 +87,7 @@ def test_no_cluster_is_beside_an_odd_number_of_tiles() -> None:
         str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",)
     ).kernels
     clusters = {low.name: low.cluster for low in kernel.lowered["sm_90a"]}
-    assert clusters["gemm_nn_kernel_even"] == 1 and clusters["gemm_nn_kernel"] == 2
+    assert clusters["gemm_nn_kernel_even_192x160"] == 1 and clusters["gemm_nn_kernel"] == 2
 
 
 def test_the_first_chunk_waits_for_the_last_tiles_last_one() -> None:

@@ -39,6 +39,7 @@ from tilec.passes import (
     across,
     copies,
     eliminate_dead,
+    even_rounds,
     exchange,
     full_rounds,
     hoist,
@@ -360,16 +361,15 @@ def _asynchronous(
 def _by_size(
     own: _Form, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
 ) -> list[_Form]:
-    """The variants with other steps or tiles, each launched where the model says that it is the fastest one."""
-    found = []
-    program = own.program
-    for other, candidate in tilings if len(program.nests) == 1 else ():
-        given = full_rounds.given(own.variant, other, target)
+    """The variants with other steps or tiles, each launched where it is expected to be the fastest one."""
+    found: list[_Form] = []
+    for other, candidate in reversed(tilings if len(own.program.nests) == 1 else ()):
+        given = even_rounds.given(own.variant, other, target)
         forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), given, candidate)
-        if not forms:
-            continue
-        chosen = full_rounds.chosen(forms[0].variant, other, own.variant, program, target)
-        found += [replace(forms[0], variant=chosen)] if chosen is not None else []
+        for form in forms[:1]:
+            behind = [(x.program, x.variant) for x in (own, *found)]
+            chosen = full_rounds.chosen((other, form.variant), behind, target)
+            found[:0] = [replace(form, variant=chosen)] if chosen is not None else []
     return found
 
 

@@ -10,7 +10,7 @@ A side that is known to be short: the other operand is read once, and its transp
     with as many columns, also for fewer rows, where memory runs along them: longer runs of it       BM = 16, BN = 256, BK = 64
 
 A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes. One of warpgroups has
-further ones beside the table's, which a launch takes where its other sizes suit them and all tiles have as many trips (`full_rounds`).
+further ones beside the table's, which a launch takes where its other sizes suit them and all tiles have as many trips (`even_rounds`).
 
 The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
@@ -126,9 +126,11 @@ def even_tiles(
     program: t.Program, target: Target, candidate: Candidate
 ) -> tuple[Mapping[str, int], ...]:
     """Choices of tile sizes of a plain product of warpgroups by name for launches whose rounds they fill better; () where a program's
-    only product is no such one, has more trips in some tiles than in others, or a size of its tiles is given."""
+    only product is no such one, has more trips in some tiles than in others, or its tiles or warps are given."""
     plain = _plain_product(program)
     if plain is None or any(candidate.origin.get(n) != "auto" for n in plain[1]):
+        return ()
+    if candidate.warps is not None:
         return ()
     nest, names, bits = plain
     definitions = Definitions.of(nest.body)
