@@ -18,7 +18,7 @@ OPEN = ("BM = 64, BN = 64, BK = 32", "BM = auto, BN = auto, BK = auto")
 AUTO = product(OPEN)
 TURNED = product(OPEN, ("b: bf16[K, N]", "b: bf16[N, K]"), ("b[k, j]", "b[j, k].T"))
 EPILOGUE = product(OPEN, ("(a:", "(d: bf16[N], a:"), ("= acc", "= maximum(acc + d[j], 0.0)"))
-EVEN, NARROW = "k_kernel_even_192x160", "k_kernel_even_192x128"
+EVEN, NARROW, SMALL = (f"k_kernel_even_{x}" for x in ("192x160", "128x192", "128x128"))
 
 
 def program(text: str, folder: Path) -> Program:
@@ -32,14 +32,15 @@ def test_a_launch_takes_them_where_their_rounds_take_less(text: str, tmp_path: P
     found = program(text, tmp_path)
     sizes = {low.name: dict(low.constants) for low in found.kernel.lowered["sm_90a"]}
     assert [sizes[EVEN][n] for n in ("BM", "BN", "BK")] == [192, 160, 64]
-    assert [sizes[NARROW][n] for n in ("BM", "BN", "BK")] == [192, 128, 64]
+    assert [sizes[NARROW][n] for n in ("BM", "BN", "BK")] == [128, 192, 64]
     for rows, columns, name in (
         (4000, 4000, EVEN),  # 4 rounds of each
         (4096, 4096, "k_kernel"),  # 5 rounds where the table's tiles have 4
         (4096, 14336, "k_kernel"),  # 15 and 14, as many clocks
         (2048, 2048, "k_kernel"),  # 2 and 1
         (3008, 3008, NARROW),  # 3 rounds of each
-        (384, 416, NARROW),  # 1 round of each
+        (1024, 1024, SMALL),  # 1 round of each
+        (6016, 6016, SMALL),  # 17 of half as long as 9
         (1920, 1760, EVEN),  # 110 tiles, 1 round; 140 of the narrow ones
     ):
         (launched,) = found.launched({"M": rows, "N": columns, "K": 4096})
@@ -55,8 +56,9 @@ def test_a_launch_takes_them_where_their_rounds_take_less(text: str, tmp_path: P
 @pytest.mark.parametrize("text", [AUTO, TURNED, EPILOGUE], ids=["plain", "turned", "epilogue"])
 def test_they_verify(text: str, tmp_path: Path) -> None:
     found = program(text, tmp_path)
-    assert found.run({"M": 200, "N": 66 * 160 - 32, "K": 96}).launched == (EVEN,)
-    assert found.run({"M": 200, "N": 160, "K": 160}).launched == (NARROW,)
+    assert found.run({"M": 380, "N": 66 * 160 - 32, "K": 96}).launched == (EVEN,)
+    assert found.run({"M": 256, "N": 45 * 192 - 32, "K": 64}).launched == (NARROW,)
+    assert found.run({"M": 200, "N": 160, "K": 160}).launched == (SMALL,)
 
 
 @pytest.mark.parametrize(
