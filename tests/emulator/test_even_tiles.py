@@ -66,8 +66,6 @@ def test_they_verify(text: str, tmp_path: Path) -> None:
     [
         ((), {"BM": 128}),
         ((("    for i, j", "    schedule warps = 8\n    for i, j"),), {}),
-        # a result of 32 bits leaves at once
-        ((("c: bf16", "c: f32"),), {}),
         # some tiles have more trips than others
         ((("range(K by BK)", "range(0 : min(K, i.stop) by BK)"),), {}),
         # two products of one loop
@@ -82,6 +80,13 @@ def test_what_has_none(
     words = {n: str(v) for n, v in defines.items()}
     text = compile_file(str(path), archs=("sm_90a",), defines=words).cu
     assert "k_kernel_even" not in text and "k_kernel(" in text
+
+
+def test_a_result_of_32_bits_has_those_that_leave_under_the_next_loop(tmp_path: Path) -> None:
+    found = program(product(OPEN, ("c: bf16", "c: f32")), tmp_path)
+    names = {low.name for low in found.kernel.lowered["sm_90a"]}
+    assert EVEN not in names and {NARROW, SMALL} < names
+    assert found.run({"M": 200, "N": 160, "K": 160}).launched == (SMALL,)
 
 
 def test_no_cluster_is_beside_an_odd_number_of_tiles() -> None:
